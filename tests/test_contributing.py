@@ -140,7 +140,9 @@ assert tuple(tomllib.loads(Path("lamplighter.toml").read_text())["mqtt"]["discov
 for name in get_args(DiscoveryFormat):
     assert f"| `{name}` |" in Path("docs/devices.md").read_text(), name
 known = Announcements(settings.discovery, devices_max=10)
-[device] = known.read("", "toys/duck/announce", b'{"topic": "toys/duck/celsius"}').devices
+changes = known.read("", "toys/duck/announce", b'{"topic": "toys/duck/celsius", "colour": 1, "factor": 10}')
+[device], [left_out] = changes.devices, changes.left_out
+assert (left_out.device, left_out.reason) == ("toy/duck", "not used: factor")
 assert (device.identity, [sensor.kind for sensor in device.sensors]) == ("toy/duck", ["gateway:temperature"])
 print("works")
 """

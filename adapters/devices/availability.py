@@ -123,7 +123,7 @@ def _said(table: Table, payload: bytes) -> bool | None:
     """What a payload says; None if it has none of the words."""
     try:
         text = payload.decode()
-        if "member" in table:
+        if "member" in table and not (table.get("bare") and text in (*table["on"], *table["off"])):
             found = msgspec.json.decode(payload)
             for name in table["member"]:
                 found = found.get(name) if isinstance(found, dict) else None

@@ -54,7 +54,8 @@ class Actuator(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 class Availability(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Topics that say whether the device is online.
 
-    topics: tables with topic, broker, member (names of a JSON path, optional), on and off: lists of payloads. mode:
+    topics: tables with topic, broker, member (names of a JSON path, optional), bare (the words may also come without
+    JSON; optional), on and off: lists of payloads. mode:
     online if "all" topics say so, if "any" does, or as the "latest" message says.
     """
 
@@ -114,10 +115,15 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Why an announcement, or a part of one, is not used. device: its identity, empty if unknown."""
+    """Why an announcement, or a part of one, is not used. device: its identity, empty if unknown.
+
+    about: of a problem that lasts: what it is about. A further one about the same replaces it, and one without a reason
+    ends it.
+    """
 
     source: str
     broker: str
     topic: str
     reason: str
     device: str = ""
+    about: str = ""

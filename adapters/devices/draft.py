@@ -21,6 +21,7 @@ from lamplighter.engine.errors import PayloadError
 
 TOPIC_BYTES_MAX = 512
 TOPIC_LEVELS_MAX = 32
+FILTER_LEVELS_MIN = 2
 NAME_CHARS_MAX = 120
 WORD_CHARS_MAX = 120
 WORDS_MAX = 200
@@ -35,6 +36,9 @@ ASKS_MAX = 16
 AVAILABILITY_TOPICS_MAX = 8
 PROBLEMS_MAX = 20
 """Of one device; further ones are dropped."""
+LEFT_OUT_MAX = 100
+"""Lines of one device, with `LEFT_OUT_NAMES_MAX` names at most."""
+LEFT_OUT_NAMES_MAX = 30
 
 THING = "wot"
 """The source of devices that a Thing Description describes."""
@@ -95,6 +99,23 @@ def checked_topic(topic: object) -> str:
         raise ValueError(f"the topic {plain(topic)!r} starts with '$', as those of the broker do")
     if any(level in (".", "..") for level in topic.split("/")):
         raise ValueError(f"the topic {plain(topic)!r} has a level '.' or '..'")
+    return topic
+
+
+def checked_filter(topic: object) -> str:
+    """A topic to read from, or a filter in which some levels are ``+``, as of a sensor that several radios hear.
+
+    Raises ValueError as `checked_topic`, and for a filter with less than two other levels: it would match the topics of
+    other devices.
+    """
+    if not isinstance(topic, str) or "+" not in topic.split("/"):
+        return checked_topic(topic)
+    literal = [level for level in topic.split("/") if level != "+"]
+    if len(literal) < FILTER_LEVELS_MIN or "" in literal:
+        raise ValueError(f"a filter has at least {FILTER_LEVELS_MIN} levels that are not '+'")
+    checked_topic("/".join(literal))
+    if topic.count("/") >= TOPIC_LEVELS_MAX or len(topic.encode("utf-8", "surrogatepass")) > TOPIC_BYTES_MAX:
+        raise ValueError(f"a filter has at most {TOPIC_LEVELS_MAX} levels and {TOPIC_BYTES_MAX} bytes")
     return topic
 
 
@@ -211,6 +232,8 @@ class Draft:
         self.source = source
         self.identity = f"{source}/{self.id}"
         self.problems: list[Problem] = []
+        self.left_out: list[str] = []
+        """Lines for people of what the announcement says and no part of the device is made of."""
         self._broker, self._topic = broker, topic
         self._texts = {"name": plain(name) or self.id, "manufacturer": plain(manufacturer), "model": plain(model)}
         self._texts["area"] = plain(area)
@@ -224,6 +247,15 @@ class Draft:
         """Notes why something of the announcement is not used."""
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(Problem(self.source, self._broker, self._topic, plain(reason, 400), self.identity))
+
+    def leave_out(self, names: Iterable[str], label: str = "") -> None:
+        """Notes what is not used. names: keys of the announcement; label: the part of the device that they are about,
+        empty if they are about the device."""
+        found = sorted({plain(name, 80) for name in names} - {""})
+        more = len(found) - LEFT_OUT_NAMES_MAX
+        line = ", ".join(found[:LEFT_OUT_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
+        if found and len(self.left_out) < LEFT_OUT_MAX:
+            self.left_out.append(f"{plain(label, 80)}: {line}" if label else line)
 
     def sensor(
         self,
@@ -274,12 +306,14 @@ class Draft:
         qos: int = 1,
         retain: bool = False,
         lamp: Table | None = None,
+        scale: float | None = None,
+        offset: float | None = None,
     ) -> None:
         """Adds a state that can be set.
 
         values: desired state -> text, or boolean as JSON spells it; None: any text. state: the stream table that reads
-        it back. lamp: the keys of `LampPart`, of a lamp of this device. The message is retained only if the
-        announcement asks for it.
+        it back. lamp: the keys of `LampPart`, of a lamp of this device. scale, offset: the state is the number in the
+        message * scale + offset. The message is retained only if the announcement asks for it.
         """
         if len(payload) > PAYLOAD_CHARS_MAX:
             self.problem(f"{plain(key)}: the payload of the command has more than {PAYLOAD_CHARS_MAX} characters")
@@ -287,6 +321,7 @@ class Draft:
         message: Table = {"payload": payload, "qos": qos if qos in (0, 1, 2) else 1, "retain": retain}
         if lamp is not None:
             message["lamp"] = lamp | {"of": f"{self.identity}/{lamp['of']}"}
+        message |= {name: one for name, one in (("scale", scale), ("offset", offset)) if one is not None}
         self._add_actuator(
             key, kind, topic, message, label=label, values=values, state=state, minimum=minimum, maximum=maximum
         )
@@ -309,6 +344,8 @@ class Draft:
             name = segment(key)
             command = self._place(place) | {"actuator": f"actuator/{self.identity}/{name}"} | message
             bounds = {"minimum": number(minimum), "maximum": number(maximum)}
+            given = {"minimum": minimum, "maximum": maximum}
+            self.leave_out([side for side, bound in bounds.items() if bound is None and given[side] is not None], key)
             command |= {name: bound for name, bound in bounds.items() if bound is not None}
             if values is not None:
                 if len(values) > WORDS_MAX:
@@ -324,8 +361,17 @@ class Draft:
             name, kind, plain(label) or name, command, state, bounds["minimum"], bounds["maximum"]
         )
 
-    def online(self, topic: object, on: Iterable[object], off: Iterable[object], member: Sequence[str] = ()) -> None:
-        """Adds a topic that says whether the device is online."""
+    def online(
+        self,
+        topic: object,
+        on: Iterable[object],
+        off: Iterable[object],
+        member: Sequence[str] = (),
+        *,
+        bare: bool = False,
+    ) -> None:
+        """Adds a topic that says whether the device is online. member: JSON path of the word; bare: the word may also
+        come without JSON."""
         try:
             table: Table = {
                 "topic": checked_topic(topic),
@@ -336,6 +382,8 @@ class Draft:
             if member:
                 member_path(member)
                 table["member"] = list(member)
+            if bare:
+                table["bare"] = True
             if len(self._availability) >= AVAILABILITY_TOPICS_MAX:
                 raise ValueError(f"there are more than {AVAILABILITY_TOPICS_MAX} topics")
         except ValueError as error:
@@ -367,8 +415,12 @@ class Draft:
         )
 
     def _place(self, place: object) -> Table:
-        """The keys that say where a value is read, or where a state is written. Raises ValueError."""
+        """The keys that say where a state is written. Raises ValueError."""
         return {"topic": checked_topic(place), "broker": self._broker}
+
+    def _source(self, place: object) -> Table:
+        """The keys that say where a value is read. Raises ValueError."""
+        return {"topic": checked_filter(place), "broker": self._broker}
 
     def _stream(
         self,
@@ -382,7 +434,7 @@ class Draft:
         off: Iterable[object],
         unit: object,
     ) -> Table:
-        table = self._place(topic) | {
+        table = self._source(topic) | {
             "property": kind,
             "payload": payload,
             "sensor": f"sensor/{self.identity}/{key}",
@@ -396,6 +448,8 @@ class Draft:
             table |= {"on": checked_words(on), "off": checked_words(off)}
             if set(table["on"]) & set(table["off"]):
                 raise ValueError("the same value means on and off")
+        if unit is not None and not isinstance(unit, str):
+            self.leave_out(["unit"], key)
         if isinstance(unit, str) and (spelled := unit.strip()) and payload == "number":
             if len(spelled) > UNIT_CHARS_MAX or not spelled.isprintable() or ":" in spelled:
                 raise ValueError(f"the unit {plain(unit)!r} cannot be used")
@@ -426,6 +480,9 @@ class ResourceDraft(Draft):
 
     def _place(self, place: object) -> Table:
         return {"resource": checked_resource(self._broker, place)}
+
+    def _source(self, place: object) -> Table:
+        return self._place(place)
 
 
 class ThingDraft(Draft):
@@ -469,6 +526,9 @@ class ThingDraft(Draft):
         if isinstance(place, str) and place.partition("://")[0] in uris.SCHEMES:
             return {"resource": checked_resource(resource_base(place), place)}
         return super()._place(place)
+
+    def _source(self, place: object) -> Table:
+        return self._place(place)
 
 
 def resource_base(resource: str) -> str:

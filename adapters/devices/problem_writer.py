@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from lamplighter.adapters.client import UpdatesClient
 from lamplighter.adapters.devices.device import Problem
-from lamplighter.adapters.devices.problems import Problems
+from lamplighter.adapters.devices.problems import LASTING_MAX, Problems
 from lamplighter.adapters.lasting_updates import write
 from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError
@@ -18,6 +19,10 @@ from lamplighter.engine.log_events import EventLogger
 PORTION_MAX = 50
 """Updates in one message to the gateway."""
 PROBLEMS_QUEUED_MAX = 1_000
+SETTLED_S = 1.0
+"""A problem that lasts is written after this time: the entities of a device are announced one by one."""
+AGAIN_S = 5.0
+"""After it, more lasting problems may be written."""
 
 logger = EventLogger(__name__)
 
@@ -42,14 +47,36 @@ class ProblemWriter:
         self._texts: deque[str] = deque([self._problems.forgetting(self._sources)])
         self._work = asyncio.Event()
         self._work.set()
+        self._lasting: dict[tuple[str, ...], Problem] = {}
+        """Those that are not written yet, the newest about each thing."""
+        self._current: dict[tuple[str, ...], Problem] = {}
+        """Those that last now."""
+        self._lasting_at: float | None = None
+        """When they are written, as time of the loop."""
 
     def note(self, problem: Problem) -> None:
         """Lists a problem in the dataset, within bounds of `Problems`."""
         assert problem.source in self._sources, "the next run would not forget it"
+        if problem.about:
+            key = problem.source, problem.broker, problem.device or problem.topic, problem.about
+            if key in self._current or len(self._current) < LASTING_MAX:
+                self._current[key] = self._lasting[key] = problem
+                if not problem.reason:
+                    del self._current[key]
+                self._work.set()
+            return
         text = self._problems.update(problem, self._clock())
         if text is not None and len(self._texts) < PROBLEMS_QUEUED_MAX:
             self._texts.append(text)
             self._work.set()
+
+    def repeat(self, identity: str) -> None:
+        """Writes the lasting problems of a device again, after a removal of the device has deleted them."""
+        for key, problem in self._current.items():
+            if problem.device == identity:
+                self._problems.forget_lasting(problem)
+                self._lasting[key] = problem
+                self._work.set()
 
     async def run(self) -> None:
         """Runs until cancelled. Raises UpstreamError when the engine client is closed."""
@@ -58,8 +85,27 @@ class ProblemWriter:
             logger.error(f"{self._kind} problem not stored", reason=error)
 
         while True:
-            await self._work.wait()
+            # Not until the timeout: a text may come while lasting ones wait.
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._lasting_at):
+                    await self._work.wait()
             self._work.clear()
+            self._take_lasting(asyncio.get_running_loop().time())
             while self._texts:
                 portion = [self._texts.popleft() for _ in range(min(PORTION_MAX, len(self._texts)))]
                 await write(self._client, portion, DeclaredCause(self._kind, "devices"), refused)
+
+    def _take_lasting(self, now: float) -> None:
+        """Queues the updates of lasting problems that are due, and sets when the next are. now: time of the loop."""
+        if not self._lasting:
+            self._lasting_at = None
+        elif self._lasting_at is None:
+            self._lasting_at = now + SETTLED_S
+        elif now >= self._lasting_at:
+            while self._lasting and len(self._texts) < PROBLEMS_QUEUED_MAX:
+                if not self._problems.may_change(self._clock()):
+                    break
+                text = self._problems.lasting_update(self._lasting.pop(next(iter(self._lasting))), self._clock())
+                if text is not None:
+                    self._texts.append(text)
+            self._lasting_at = now + AGAIN_S if self._lasting else None

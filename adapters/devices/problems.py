@@ -33,6 +33,10 @@ KEPT_MAX = 500
 NEW_PER_MINUTE_MAX = 120
 AGAIN = timedelta(minutes=1)
 """The count of a problem is written at most this often."""
+LASTING_MAX = 5_000
+LASTING_PER_MINUTE_MAX = 300
+"""Problems of devices that last until their announcements change, and how many are written in a minute. The number of
+devices bounds them, and they are not forgotten for others."""
 _MINUTE = timedelta(minutes=1)
 
 
@@ -45,7 +49,7 @@ class _Known:
 class Problems:
     """The problems of one gateway's adapter. base_iri: ends with a slash.
 
-    unwritten: problems that were one too many in their minute.
+    unwritten: problems that were one too many in their minute, and lasting ones for which there is no room.
     """
 
     def __init__(self, base_iri: str) -> None:
@@ -53,7 +57,10 @@ class Problems:
         self._base_iri = base_iri
         self._graph = iri(f"{base_iri}graph/problems")
         self._known: OrderedDict[Term, _Known] = OrderedDict()
+        self._lasting: dict[Term, str] = {}
+        """Their reasons."""
         self._minute: tuple[datetime, int] | None = None
+        self._lasting_minute: tuple[datetime, int] | None = None
 
     def forgetting(self, sources: Iterable[str]) -> str:
         """The first update of a run. sources: of the adapter's problems; those of other sources stay."""
@@ -77,9 +84,7 @@ SELECT ?source ?topic ?device ?reason ?count ?seen WHERE {{
 
     def update(self, problem: Problem, now: datetime) -> str | None:
         """The update that notes a problem; None if the dataset need not change. now: an aware datetime."""
-        texts = (problem.source, problem.broker, problem.topic, problem.reason, problem.device)
-        digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        node = iri(f"{self._base_iri}problem/{digest}")
+        node = self._node(problem.source, problem.broker, problem.topic, problem.reason, problem.device)
         known = self._known.get(node)
         if known is not None:
             known.count += 1
@@ -95,7 +100,46 @@ SELECT ?source ?topic ?device ?reason ?count ?seen WHERE {{
         forgotten = ""
         if len(self._known) > KEPT_MAX:
             oldest, _ = self._known.popitem(last=False)
-            forgotten = f"DELETE WHERE {{ GRAPH {self._graph} {{ {oldest} ?p ?o }} }} ;\n"
+            forgotten = self._without(oldest)
+        return forgotten + self._insertion(node, problem, now)
+
+    def may_change(self, now: datetime) -> bool:
+        """Whether a lasting problem may be written now; each time counts."""
+        self._lasting_minute, count = _count_in(self._lasting_minute, now)
+        return count < LASTING_PER_MINUTE_MAX
+
+    def lasting_update(self, problem: Problem, now: datetime) -> str | None:
+        """The update that writes a problem that lasts instead of the one about the same, or ends it; None if the
+        dataset need not change. now: an aware datetime."""
+        node = self._lasting_node(problem)
+        before = self._lasting.pop(node, "")
+        if problem.reason and len(self._lasting) >= LASTING_MAX:
+            self.unwritten += 1
+            return self._without(node).removesuffix(" ;\n") if before else None
+        if problem.reason:
+            self._lasting[node] = problem.reason
+        if problem.reason == before:
+            return None
+        if not problem.reason:
+            return self._without(node).removesuffix(" ;\n")
+        return (self._without(node) if before else "") + self._insertion(node, problem, now)
+
+    def forget_lasting(self, problem: Problem) -> None:
+        """Takes a lasting problem as one that is not written, because others have deleted it."""
+        self._lasting.pop(self._lasting_node(problem), None)
+
+    def _lasting_node(self, problem: Problem) -> Term:
+        return self._node(problem.source, problem.broker, problem.device or problem.topic, problem.about, "lasting")
+
+    def _node(self, *texts: str) -> Term:
+        digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return iri(f"{self._base_iri}problem/{digest}")
+
+    def _without(self, node: Term) -> str:
+        """The operation that forgets a problem, before another one."""
+        return f"DELETE WHERE {{ GRAPH {self._graph} {{ {node} ?p ?o }} }} ;\n"
+
+    def _insertion(self, node: Term, problem: Problem, now: datetime) -> str:
         triples = [
             (RDF_TYPE, iri(REPORTED_PROBLEM)),
             (SOURCE, literal(problem.source)),
@@ -109,7 +153,7 @@ SELECT ?source ?topic ?device ?reason ?count ?seen WHERE {{
         if problem.device:
             triples.append((OF_DEVICE, iri(f"{self._base_iri}device/{problem.device}")))
         lines = "".join(f"  {node} <{name}> {value} .\n" for name, value in triples)
-        return f"{forgotten}INSERT DATA {{ GRAPH {self._graph} {{\n{lines}}} }}"
+        return f"INSERT DATA {{ GRAPH {self._graph} {{\n{lines}}} }}"
 
     def _counted(self, node: Term, known: _Known) -> str:
         seen = datetime_term(known.written, "seconds")
@@ -121,11 +165,14 @@ SELECT ?source ?topic ?device ?reason ?count ?seen WHERE {{
         )
 
     def _may_add(self, now: datetime) -> bool:
-        if self._minute is None or not timedelta() <= now - self._minute[0] < _MINUTE:
-            self._minute = now, 0
-        begun, count = self._minute
-        self._minute = begun, count + 1
+        self._minute, count = _count_in(self._minute, now)
         return count < NEW_PER_MINUTE_MAX
+
+
+def _count_in(minute: tuple[datetime, int] | None, now: datetime) -> tuple[tuple[datetime, int], int]:
+    """The minute with one more, which may be a new one; and how many there were before."""
+    begun, count = minute if minute is not None and timedelta() <= now - minute[0] < _MINUTE else (now, 0)
+    return (begun, count + 1), count
 
 
 def _number(count: int) -> Term:

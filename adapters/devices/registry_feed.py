@@ -137,16 +137,20 @@ class RegistryFeed:
         before = dict(self.entries) if notification.sequence == 0 else {}
         if before:
             self.entries.clear()
+        removed: set[str] = set()
         for entry in self._read(notification.removed):
             if self.entries.get(entry.identity) == entry:
                 del self.entries[entry.identity]
                 self._unsettle(entry.identity)
+                removed.add(entry.identity)
         for entry in self._read(notification.added):
             self.entries[entry.identity] = entry
             if before.get(entry.identity) != entry:
                 self._unsettle(entry.identity)
         for identity in before.keys() - self.entries.keys():
             self._unsettle(identity)
+        for identity in removed - self.entries.keys():
+            self._problems.repeat(identity)
         self._on_entries()
         if not self.ready.is_set():
             self.ready.set()

@@ -7,6 +7,7 @@ A client that may write the graph of proposals can write any record there. A rec
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from lamplighter.adapters.devices.device import Actuator, Device, Sensor, Table
 from lamplighter.adapters.devices.draft import (
@@ -15,6 +16,7 @@ from lamplighter.adapters.devices.draft import (
     SENSORS_MAX,
     THING,
     checked_base,
+    checked_filter,
     checked_resource,
     checked_topic,
     checked_words,
@@ -69,10 +71,10 @@ def _check_stream(device: Device, table: Table) -> None:
     kind = table.get("property")
     _require(isinstance(kind, str) and _KIND.fullmatch(kind) is not None, "a property")
     _require(isinstance(table.get("member", ""), str) and isinstance(table.get("unit", ""), str), "a member or unit")
-    _check_place(device, table)
+    _check_place(device, table, checked_filter)
 
 
-def _check_place(device: Device, table: Table) -> None:
+def _check_place(device: Device, table: Table, check_topic: Callable[[object], str] = checked_topic) -> None:
     """Checks where a value is read, or where a state is written."""
     if device.source == _COAP:
         checked_resource(device.broker, table.get("resource"))
@@ -87,7 +89,7 @@ def _check_place(device: Device, table: Table) -> None:
     _require(table.get("broker") == device.broker, "a broker")
     if isinstance(topic, str) and device.source == "sparkplug":
         topic = topic.replace("/+/", "/NDATA/", 1)  # births, data and deaths are one stream
-    checked_topic(topic)
+    check_topic(topic)
 
 
 def _check_availability(device: Device, table: Table) -> None:

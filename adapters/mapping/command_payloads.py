@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from fractions import Fraction
+from math import floor
 from types import MappingProxyType
 
 import msgspec
@@ -21,7 +23,8 @@ from lamplighter.adapters.mapping.resource_commands import (
     ResourceCommandRule,
 )
 from lamplighter.adapters.mapping.rules import CommandRule
-from lamplighter.adapters.mapping.tables import CommandBase
+from lamplighter.adapters.mapping.tables import CommandBase, CommandTable
+from lamplighter.adapters.mapping.values import NUMBER_CHARS_MAX
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import XSD, Term, lexical
 
@@ -40,6 +43,8 @@ def command_payload(rule: CommandRule, state: Term) -> bytes:
     """The message for a state. Raises PayloadError, whose reason is for people."""
     table = rule.table
     text, as_json = state_texts(table, state)
+    if table.scale is not None or table.offset is not None:
+        text = as_json = _device_number(text, table)
     words = {"json": as_json, "value": text}
     return encode_text(fill_template(_SLOT, table.payload, lambda slot: words[slot[1]], PAYLOAD_BYTES_MAX, _TOO_LONG))
 
@@ -102,6 +107,15 @@ def state_texts(table: CommandBase, state: Term) -> tuple[str, str]:
     if table.minimum is not None or table.maximum is not None:
         _check_bounds(text, table.minimum, table.maximum)
     return text, as_json
+
+
+def _device_number(text: str, table: CommandTable) -> str:
+    """The whole number that the device makes the state of. Raises PayloadError."""
+    if len(text) > NUMBER_CHARS_MAX or not _NUMBER.fullmatch(text):
+        raise PayloadError("the state is not a number, and the rule has a scale or an offset")
+    # Exact: a float may be on the other side of a half.
+    number = (Fraction(text) - Fraction(table.offset or 0)) / Fraction(1 if table.scale is None else table.scale)
+    return str(floor(number + Fraction(1, 2)))
 
 
 def _parse_scalar(text: str) -> Found:

@@ -140,6 +140,7 @@ class Read:
             raise refused("property", "is missing; write a full IRI or a prefixed name")
         self.property = checked("property", lambda text: expanded_template(text, prefixes, names), table.property)
         self._templates = _iri_templates(table, names, checked)
+        self._one_topic = _one_topic(table, pattern) if not names else None
         self.label = table.label
         if table.label is not None:
             checked("label", lambda text: check_names(text, names), table.label)
@@ -313,7 +314,7 @@ class Read:
             feature=iri(feature),
             platform=iri(platform),
             unit=self._unit_of(record),
-            topic=self._origin.address or topic,
+            topic=self._origin.address or self._one_topic or topic,
             label=None if self.label is None else filled_text(self.label, captures),
             rule=self.place,
             result=iri(f"{base_iri}result/{tail}") if self._quantity else None,
@@ -371,6 +372,12 @@ def usual_payload(table: ReadTable) -> PayloadKind | None:
     return None if table.words is None else "text"
 
 
+def _one_topic(table: ReadTable, pattern: TopicPattern) -> str | None:
+    """The filter, if a sensor with one name is heard at several topics: its stream is that of all of them."""
+    is_one = table.sensor is not None and not CAPTURE.search(table.sensor) and "+" in pattern.pattern.split("/")
+    return pattern.pattern if is_one else None
+
+
 def _checks(place: str) -> tuple[Any, Callable[[str, str], ConfigurationError]]:
     """What makes the value of a key, and what makes the error of a key."""
 
@@ -423,8 +430,9 @@ def _value_term(
 def _typed_term(
     table: ReadTable, payload: PayloadKind, untyped: bool, prefixes: Mapping[str, str], checked: Any, refused: Any
 ) -> ValueTerm:
-    if (table.scale is not None or table.offset is not None) and payload != "number":
-        raise refused("offset" if table.scale is None else "scale", 'is for payload = "number" only')
+    scaled = [key for key in ("scale", "offset", "digits") if getattr(table, key) is not None]
+    if scaled and payload != "number":
+        raise refused(scaled[0], 'is for payload = "number" only')
     if (table.on is not None or table.off is not None) and payload != "boolean":
         raise refused("off" if table.on is None else "on", 'is for payload = "boolean" only')
     if table.words is not None:
@@ -436,9 +444,9 @@ def _typed_term(
             {word: checked("words", lambda value: _word(value, prefixes), value) for word, value in table.words.items()}
         )
     if payload == "number":
-        if table.scale is None and table.offset is None:
+        if not scaled:
             return values.number
-        return checked("scale", lambda _: values.scaling(table.scale, table.offset), table.scale)  # type: ignore[no-any-return]
+        return checked("scale", lambda _: values.scaling(table.scale, table.offset, table.digits), table.scale)  # type: ignore[no-any-return]
     if payload == "boolean":
         return checked("on", lambda _: values.boolean(table.on, table.off), table.on)  # type: ignore[no-any-return]
     return values.text if payload == "text" and not untyped else values.any_kind

@@ -44,7 +44,7 @@ Value = TypeVar("Value")
 SomeRule = TypeVar("SomeRule", bound="ReadingRule")
 _ITEM_KEYS = ReadTable.__struct_fields__
 _KINDS = {
-    **dict.fromkeys(("scale", "offset", "dead_band"), ("number",)),
+    **dict.fromkeys(("scale", "offset", "digits", "dead_band"), ("number",)),
     **dict.fromkeys(("on", "off", "off_delay_s"), ("boolean",)),
     "words": ("text",),
     "result": ("number", "senml", "sparkplug", "lwm2m"),
@@ -199,6 +199,8 @@ def command_rule(
         raise ConfigurationError(
             f"{place}: topic = {topic!r}: write 1 to {TOPIC_BYTES_MAX} bytes without +, # and a $ at the start"
         )
+    if table.scale == 0:
+        raise ConfigurationError(f"{place}: scale = 0: write another number")
     actuator = actuator_iri(table, prefixes, base_iri, place)
     state = None
     if table.state is not None:

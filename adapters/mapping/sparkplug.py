@@ -10,6 +10,7 @@ import math
 import re
 import struct
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -30,6 +31,10 @@ NAME_CHARS_MAX = 256
 
 _SIGNED_BITS = {1: 8, 2: 16, 3: 32, 4: 64}
 _BOOLEAN_TYPE = 11
+_PROPERTIES = frozenset({b"engUnit", b"Quality", b"documentation", b"tooltip", b"displayFormat", b"readOnly"})
+"""Those that are used, and those of user interfaces. Engineering limits (engLow, engHigh) are neither."""
+_UNUSED = {8: "metadata", 16: "value of bytes", 17: "data set", 18: "template", 19: "value of an extension"}
+"""Fields of a metric: bytes are 16, files too; 8 describes parts of a file."""
 _CONTROL = ("Node Control/", "Device Control/")
 _DEATH = re.compile(rf"{NAMESPACE}/([^/]+)/(?:NDEATH/([^/]+)|DDEATH/([^/]+)/([^/]+))")
 _WITH_METRICS = frozenset({"NBIRTH", "DBIRTH", "NDATA", "DDATA"})
@@ -53,6 +58,8 @@ class _Metric:
     historical: bool = False
     unit: str | None = None
     found: Found | None = None
+    unused: tuple[str, ...] = ()
+    """Properties, and kinds of values."""
 
 
 class MetricRecord(NamedTuple):
@@ -67,13 +74,15 @@ class MetricRecord(NamedTuple):
 
 
 class Births:
-    """unborn: nodes (group, node) that sent aliases without a birth; `mqtt.rebirths` asks them, and removes them."""
+    """unborn: nodes (group, node) that sent aliases without a birth; `mqtt.rebirths` asks them, and removes them.
+    left_out: by names of metrics, what `records` did not use of the last birth."""
 
     def __init__(self) -> None:
         self.unborn: set[tuple[str, str]] = set()
         self._births: OrderedDict[tuple[str, ...], dict[int | str, _Birth]] = OrderedDict()
         self._sessions: dict[tuple[str, ...], int] = {}
         """The number of each node's session, bdSeq, by which its death is recognised."""
+        self.left_out: dict[str, str] = {}
         self._names = 0
         """Names and aliases of all births."""
 
@@ -136,7 +145,10 @@ class Births:
 
     def _remember(self, key: tuple[str, ...], metrics: list[_Metric]) -> None:
         births: dict[int | str, _Birth] = {}
+        self.left_out = {}
         for metric in metrics:
+            if metric.name is not None and (said := _omission(metric)):
+                self.left_out[metric.name] = said
             if metric.name is not None:
                 birth = births[metric.name] = _Birth(metric.name, metric.type, metric.unit)
                 if metric.alias is not None:
@@ -232,6 +244,9 @@ def _metric(data: memoryview) -> _Metric:
             name = value
         elif number == 9:
             unit = value
+            metric.unused += tuple(_properties(value))
+        elif number in _UNUSED:
+            metric.unused += (_UNUSED[number],)
         elif number == 12 and wire_type == protobuf.FIXED32:
             metric.found = _finite(struct.unpack("<f", value)[0])
         elif number == 13 and wire_type == protobuf.FIXED64:
@@ -247,6 +262,23 @@ def _metric(data: memoryview) -> _Metric:
     if text is not None:
         metric.found = _text(text)
     return metric
+
+
+def _omission(metric: _Metric) -> str:
+    """What of a metric of a birth is not used; empty for all of those of the protocol."""
+    assert metric.name is not None
+    if metric.name == "bdSeq" or metric.name.startswith(_CONTROL):
+        return ""
+    if metric.found is None and not metric.null and not any(one in metric.unused for one in _UNUSED.values()):
+        return ", ".join(("it has no value", *metric.unused))
+    return ", ".join(metric.unused)
+
+
+def _properties(data: memoryview) -> Iterator[str]:
+    """Names of the properties that are not used."""
+    for number, _, value in protobuf.fields(data):
+        if number == 1 and not isinstance(value, int) and bytes(value) not in _PROPERTIES:
+            yield f"property {bytes(value)[:NAME_CHARS_MAX].decode(errors='replace')}"
 
 
 def _unit(data: memoryview) -> str | None:

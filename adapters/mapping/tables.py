@@ -42,7 +42,8 @@ class ReadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     format, field: struct format of a binary payload, and position of a value in it.
     pattern: regular expression; its group is the value.
     on, off: words of a boolean. words: word -> literal or IRI, for enumerations.
-    unit: UCUM code, IRI or prefixed name. scale, offset: the value is payload * scale + offset.
+    unit: UCUM code, IRI or prefixed name. scale, offset: the value is payload * scale + offset. digits: behind the
+    point, to which that is rounded.
     no_value: texts that mean that there is no value; of a number, codes of failed measurements, such as "999".
     off_delay_s: a boolean is false so long after the last true. expire_after_s: the value ends so long after the last
     report. Both count from the arrival, in the model "latest".
@@ -72,6 +73,7 @@ class ReadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     no_value: list[str] | None = None
     off_delay_s: Lifetime | None = None
     expire_after_s: Lifetime | None = None
+    digits: Annotated[int, msgspec.Meta(ge=0, le=9)] | None = None
     optional: bool | None = None
     on_repeat: OnRepeat | None = None
     dead_band: Decimal | None = None
@@ -204,6 +206,7 @@ class CommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only
     payload: template; ``{value}`` is the state's text, ``{json}`` the state as JSON. qos: 2 is published as 1, since a
     state may arrive twice. state: reads the state that the device reports; without payload, it is a boolean if values
     has "true" and "false" only, and else a text.
+    scale, offset: the state is the number in the message * scale + offset; that number is rounded to a whole one.
     reassert_s: None: the state is sent again after the device has reported another state, with growing pauses, or has
     come back online.
     lamp: of which the actuator is a part.
@@ -214,6 +217,8 @@ class CommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only
     payload: str = "{value}"
     qos: Literal[0, 1, 2] = 1
     retain: bool = False
+    scale: Decimal | None = None
+    offset: Decimal | None = None
     state: StreamTable | None = None
     lamp: LampPart | None = None
 

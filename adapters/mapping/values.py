@@ -6,7 +6,7 @@ import decimal
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 
 from lamplighter.adapters.literals import ERROR, FALSE, NIL, TRUE, UNKNOWN
 from lamplighter.adapters.mapping.payloads import Found, Number
@@ -63,9 +63,11 @@ def number(found: Found) -> Term:
     raise PayloadError("not a number")
 
 
-def scaling(scale: Decimal | None, offset: Decimal | None) -> ValueTerm:
-    """Value * scale + offset: exact for integers and decimals, rounded once for doubles. Raises ValueError."""
+def scaling(scale: Decimal | None, offset: Decimal | None, digits: int | None = None) -> ValueTerm:
+    """Value * scale + offset: exact for integers and decimals, rounded once for doubles. digits: behind the point, to
+    which it is rounded, 0.5 away from 0. Raises ValueError."""
     factor, summand = checked_decimal(Decimal(1) if scale is None else scale), checked_decimal(offset or Decimal(0))
+    step = None if digits is None else Decimal(1).scaleb(-digits)
 
     def term(found: Found) -> Term:
         spelled = number(found)
@@ -73,6 +75,12 @@ def scaling(scale: Decimal | None, offset: Decimal | None) -> ValueTerm:
             return spelled
         text = spelled[1 : spelled.rindex('"')]
         result = _EXACT.add(_EXACT.multiply(Decimal(text), factor), summand)
+        if step is not None:
+            try:
+                result = result.quantize(step, ROUND_HALF_UP, _EXACT)
+            except InvalidOperation:
+                raise PayloadError("the number is too large to be rounded") from None
+            return number(Number(format(result, "f")))
         if spelled.endswith(_XSD_DOUBLE):
             return number(float(result))
         plain = format(result, "f")

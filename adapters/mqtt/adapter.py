@@ -191,7 +191,11 @@ class MqttAdapter:
             table=table_of(name),
             batch_max=self._settings.batch_max,
             queue_max=self._settings.queue_max,
-            forget=[one for one in (*former.filters, *ALL_FILTERS, *place(settings).filters) if one not in filters],
+            forget=[
+                one
+                for one in (*former.filters, *ALL_FILTERS, *place(settings, self._settings).filters)
+                if one not in filters
+            ],
             bytes_max=found.bytes_max if found else lambda topic: PAYLOAD_BYTES_MAX,
             on_state=partial(self._on_state, name),
             on_full=lambda: self.brokers[name].turn.set(),

@@ -21,7 +21,7 @@ from lamplighter.adapters.devices.registry_feed import RegistryFeed
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, CommandRule
 from lamplighter.adapters.mapping.tables import CommandTable
 from lamplighter.adapters.model.failures import Failures
-from lamplighter.adapters.mqtt.discovery.announced import ANNOUNCEMENT_BYTES_MAX
+from lamplighter.adapters.mqtt.discovery.announced import ANNOUNCEMENT_BYTES_MAX, Format
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements, Changes
 from lamplighter.adapters.mqtt.messages import Message
 from lamplighter.adapters.mqtt.state_asks import StateAsk, StateAsks, is_question
@@ -45,7 +45,7 @@ class Discovering:
         client: AdapterClient,
         *,
         base_iri: str,
-        formats: Iterable[str],
+        formats: Iterable[str | Format],
         adopt: Adopt,
         devices_max: int,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -127,7 +127,7 @@ class Discovering:
         except Exception as error:
             reason = str(self._failures.payload_error(topic, error))
             changes = Changes(problems=[Problem("announcement", broker, topic, reason)])
-        for problem in changes.problems:
+        for problem in (*changes.problems, *changes.left_out):
             self.feed.note(problem)
         self.feed.announce(changes.devices, changes.gone)
 

@@ -152,10 +152,12 @@ _LIGHT = GATEWAY + "light"
 
 
 class HomeTopics(NamedTuple):
-    """Where an adapter announces. session: its client id at the broker; topics: what its own topics begin with."""
+    """Where an adapter announces. session: its client id at the broker; topics: what its own topics begin with; prefix:
+    of the topics of announcements."""
 
     session: str
     topics: str
+    prefix: str = PREFIX
 
     @property
     def node(self) -> str:
@@ -165,18 +167,18 @@ class HomeTopics(NamedTuple):
     @property
     def filters(self) -> tuple[str, str]:
         """What it reads there: commands, and its own announcements of earlier runs."""
-        return f"{self.topics}things/+/set", f"{PREFIX}/+/{self.node}/+/config"
+        return f"{self.topics}things/+/set", f"{self.prefix}/+/{self.node}/+/config"
 
     def announces(self, topic: str) -> bool:
         """Whether a topic is that of an announcement of its own."""
-        if not topic.startswith(PREFIX):
+        if not topic.startswith(f"{self.prefix}/"):
             return False
-        levels = topic.split("/", 5)
-        return len(levels) == 5 and levels[0] == PREFIX and levels[2] == self.node and levels[4] == "config"
+        levels = topic.removeprefix(f"{self.prefix}/").split("/", 4)
+        return len(levels) == 4 and levels[1] == self.node and levels[3] == "config"
 
     def state_of(self, announcement: str) -> str:
         """The topic of the state of an entity. announcement: the topic of its configuration."""
-        return f"{self.topics}things/{announcement.split('/')[3]}/state"
+        return f"{self.topics}things/{announcement.split('/')[-2]}/state"
 
     def commanded(self, topic: str) -> str | None:
         """The key of the entity that a topic commands."""
@@ -201,7 +203,7 @@ class Entity(NamedTuple):
         """The retained messages that announce it, by topic."""
         config = json.dumps(self.config, ensure_ascii=False, sort_keys=True)
         return {
-            f"{PREFIX}/{self.component}/{place.node}/{self.key}/config": config.encode(errors="replace"),
+            f"{place.prefix}/{self.component}/{place.node}/{self.key}/config": config.encode(errors="replace"),
             f"{place.topics}things/{self.key}/state": self.state.encode(errors="replace"),
         }
 

@@ -24,15 +24,15 @@ from lamplighter.engine.terms import iri
 from lamplighter.ontology.vocabulary import GATEWAY
 
 
-def place(settings: BrokerSettings) -> HomeTopics:
+def place(broker: BrokerSettings, settings: MqttSettings) -> HomeTopics:
     """Where the adapter announces at a broker."""
-    return HomeTopics(settings.session, own_topics(settings.session))
+    return HomeTopics(broker.session, own_topics(broker.session), settings.discovery_prefix[0])
 
 
 def announced_filters(settings: MqttSettings, name: str) -> Sequence[str]:
     """What to subscribe to at a broker for its announcements."""
     broker = settings.all_brokers()[name]
-    return place(broker).filters if broker.announce else ()
+    return place(broker, settings).filters if broker.announce else ()
 
 
 class Warnings(Protocol):
@@ -68,7 +68,7 @@ class Outward:
             name: Announcer(
                 client,
                 inboxes[name],
-                place(broker),
+                place(broker, settings),
                 announce=broker.announce,
                 base_iri=base_iri,
                 version=version("lamplighter"),

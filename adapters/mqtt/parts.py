@@ -10,6 +10,7 @@ from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.adapter import NO_RULES, MqttAdapter
 from lamplighter.adapters.mqtt.credentials import read_credentials, table_of, with_passwords
 from lamplighter.adapters.mqtt.discovering import Discovering
+from lamplighter.adapters.mqtt.discovery.announcements import formats_of
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.adapters.parts import AdapterContext, AdapterInput
 
@@ -29,7 +30,7 @@ class MqttParts:
             discovering = Discovering(
                 client,
                 base_iri=self.base_iri,
-                formats=settings.discovery,
+                formats=formats_of(settings.discovery, settings.discovery_prefix),
                 adopt=settings.adopt,
                 devices_max=settings.devices_max,
             )

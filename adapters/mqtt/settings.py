@@ -30,6 +30,7 @@ COMMANDS = (
 """Zigbee2MQTT, ESPHome, Shelly (first generation) and Tasmota, without the topics that manage devices or bridges."""
 OFFLINE_INTERVALS_MIN = 2.0
 _FILTER = re.compile(r"(?!\$)(?:(?:\+|[^+#/\x00]*)/)*(?:\+|#|[^+#/\x00]+)")
+_PREFIX = re.compile(r"(?!\$)[^+#/\x00]+(?:/[^+#/\x00]+)*")
 _SHARED_GROUP = re.compile(r"[^/+#\x00]{1,64}")
 
 
@@ -104,6 +105,7 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
     model: "latest", one live observation per stream; "event", each reading an observation in a named graph of its own.
     events_kept: readings of a stream that stay in the dataset with model "event"; the change log has all.
     discovery: formats of announcements that are read at every broker; empty: none.
+    discovery_prefix: what the topics of Home Assistant's format begin with. `announce` uses the first one.
     adopt: "ask", people decide about devices that announce themselves; "all", each is adopted at once.
     devices_max: devices that announce themselves; further ones are not read.
     offline_intervals: a device that reports regularly is offline after so many of its learned intervals without a
@@ -119,6 +121,7 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
     model: Literal["latest", "event"] = "latest"
     events_kept: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
     discovery: tuple[DiscoveryFormat, ...] = get_args(DiscoveryFormat)
+    discovery_prefix: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=10)] = ("homeassistant",)
     adopt: Literal["ask", "all"] = "ask"
     devices_max: Annotated[int, msgspec.Meta(ge=1, le=5_000)] = 500
     offline_intervals: Annotated[float, msgspec.Meta(ge=0, le=1_000)] = 3.0
@@ -137,6 +140,12 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
                 raise ValueError(
                     f"{key}: {one!r} is no topic filter; write levels with / between them, + for any level, and # "
                     "as the last one for the rest"
+                )
+        for prefix in self.discovery_prefix:
+            if not _PREFIX.fullmatch(prefix):
+                raise ValueError(
+                    f"discovery_prefix: {prefix!r} is no beginning of a topic; write levels with / between them, "
+                    "without + and #"
                 )
         if self.brokers and not self.host:
             raise ValueError("brokers: further brokers need a first one; set host")

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from lamplighter.adapters.devices.draft import Draft
-from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Joined, json_object
+from lamplighter.adapters.mqtt.discovery.announced import NOT_ANNOUNCED, Announced, Format, Joined, json_object
 
 NAME = "toy"
+HARMLESS = frozenset({"colour"})
+"""Keys that say nothing of values and states."""
 _TOPIC = re.compile(r"toys/([a-z0-9]+)/announce")
 
 
@@ -21,12 +23,15 @@ def announced(broker: str, topic: str, payload: bytes) -> Announced:
     match = _TOPIC.fullmatch(topic)
     assert match is not None
     draft = Draft(NAME, match[1], broker=broker, topic=topic, name=match[1])
-    draft.sensor("temperature", "gateway:temperature", json_object(payload)["topic"], "number")
-    return Announced({(draft.id, "all"): draft.device()}, draft.problems)
+    announcement = json_object(payload)
+    draft.sensor("temperature", "gateway:temperature", announcement["topic"], "number")
+    draft.leave_out(announcement.omissions(HARMLESS))
+    return Announced({(draft.id, "all"): Joined.of(draft)}, draft.problems)
 
 
 def joined(broker: str, group: str, parts: Mapping[str, Any]) -> Joined:
-    return Joined(parts.get("all"))
+    found: Joined = parts.get("all", NOT_ANNOUNCED)
+    return found
 
 
 FORMAT = Format(NAME, ("toys/+/announce",), covers=covers, announced=announced, joined=joined)

@@ -1,6 +1,6 @@
 """Discovery: what devices announce at a broker -> records of devices. Pure: no network, no clock.
 
 A module a format: homeassistant, zigbee2mqtt, tasmota, shelly, sparkplug. light_templates: commands of Home Assistant's
-lights; announced: what a format's functions return; announcements: all announcements of all brokers, joined to devices,
-each topic and identity with one owner.
+lights; declared: which keys of an announcement are read, and what is left out; announced: what a format's functions
+return; announcements: all announcements of all brokers, joined to devices, each topic and identity with one owner.
 """

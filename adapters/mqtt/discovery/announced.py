@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from lamplighter.adapters.devices.device import Actuator, Availability, Device, Problem, Sensor, Table
+from lamplighter.adapters.devices.draft import Draft
+from lamplighter.adapters.mqtt.discovery.declared import Declared, declare_items
 
 ANNOUNCEMENT_BYTES_MAX = 4 * 1024 * 1024
 """Of one message: the list of a Zigbee network with 500 devices."""
@@ -37,10 +39,20 @@ class Announced:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The device of a group, None if it is not known enough yet."""
+    """The device of a group, None if it is not known enough yet. left_out: lines of what its announcements say and the
+    format does not use; they replace those of before."""
 
     device: Device | None
+    left_out: Sequence[str]
     problems: Sequence[Problem] = ()
+
+    @classmethod
+    def of(cls, draft: Draft, problems: Sequence[Problem] = ()) -> Joined:
+        return cls(draft.device(), draft.left_out, problems)
+
+
+NOT_ANNOUNCED = Joined(None, ())
+"""What a group without parts is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +75,8 @@ class Format:
 
 
 def json_document(payload: bytes, bytes_max: int = SMALL_BYTES_MAX) -> Any:
-    """The JSON value of a payload. Raises ValueError with a reason that does not quote the payload."""
+    """The JSON value of a payload; its objects are `Declared`. Raises ValueError with a reason that does not quote the
+    payload."""
     if len(payload) > bytes_max:
         raise ValueError(f"the payload has more than {bytes_max} bytes")
     # Empty lists and objects take 30 times the memory of their text.
@@ -71,27 +84,32 @@ def json_document(payload: bytes, bytes_max: int = SMALL_BYTES_MAX) -> Any:
     if 240 * payload.count(b"{") + 80 * payload.count(b"[") + 60 * values > DECODED_BYTES_MAX:
         raise ValueError("the payload has too many values")
     try:
-        return msgspec.json.decode(payload)
+        document = msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError("the payload is not JSON") from error
+    if isinstance(document, list):
+        declare_items(document)
+    return Declared(document) if isinstance(document, dict) else document
 
 
-def json_object(payload: bytes, bytes_max: int = SMALL_BYTES_MAX) -> dict[str, Any]:
+def json_object(payload: bytes, bytes_max: int = SMALL_BYTES_MAX) -> Declared:
     """The JSON object of a payload. Raises ValueError."""
     document = json_document(payload, bytes_max)
-    if not isinstance(document, dict):
+    if not isinstance(document, Declared):
         raise ValueError("the payload is not a JSON object")
     return document
 
 
-def merged(devices: Iterable[Device]) -> Joined:
-    """One device from partial records of it, in their order: the first text, sensor or actuator of a name is kept.
+def merged(announcements: Iterable[Joined]) -> Joined:
+    """One device from partial ones, in their order: the first text, sensor or actuator of a name is kept.
 
     Topics of availability that not every record with availability has are about parts, and are left out.
     """
-    records = list(devices)
+    parts = list(announcements)
+    left_out = tuple(dict.fromkeys(line for part in parts for line in part.left_out))
+    records = [part.device for part in parts if part.device is not None]
     if not records:
-        return Joined(None)
+        return Joined(None, left_out)
     first = records[0]
     problems: list[Problem] = []
     sensors: dict[str, Sensor] = {}
@@ -120,7 +138,7 @@ def merged(devices: Iterable[Device]) -> Joined:
         actuators=tuple(actuators[key] for key in sorted(actuators)),
         availability=_common([record.availability for record in records if record.availability]),
     )
-    return Joined(device, problems)
+    return Joined(device, left_out, problems)
 
 
 def _twice(device: Device, key: str, topic: str) -> Problem:

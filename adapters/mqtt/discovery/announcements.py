@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lamplighter.adapters.devices.device import Actuator, Device, Problem, Sensor, Table
+from lamplighter.adapters.devices.draft import plain
 from lamplighter.adapters.mqtt.discovery import homeassistant, shelly, sparkplug, tasmota, zigbee2mqtt
-from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group
+from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined
 
 FORMATS: dict[str, Format] = {
     one.FORMAT.name: one.FORMAT for one in (zigbee2mqtt, tasmota, shelly, sparkplug, homeassistant)
@@ -37,8 +38,10 @@ PARTS_CHARS_ALL_MAX = 2 * CHARS_MAX
 """Of what the announcements of one device say, and of all. A part that no device is made of yet counts too."""
 COVERED_MAX, COVERED_CHARS_MAX = 10_000, 200
 """Topics of which it is remembered whether they announce devices, and characters of one."""
+REASON_CHARS_MAX, REASONS_MAX = 400, 8
+"""Of a problem that says what is left out, and problems of one device."""
 _NOT_OF_DEVICES = re.compile(
-    r"^homeassistant/.*/config$|/bridge/(?:devices|request|response|info|state)(?:/|$)|^tasmota/discovery/"
+    r"/bridge/(?:devices|request|response|info|state)(?:/|$)|^tasmota/discovery/"
     r"|(?:^|/)announce$|^shellies/command$|/events/rpc$"
 )
 """Topics of announcements, and those that configure a bridge; no announcement may have a command there."""
@@ -49,13 +52,20 @@ _Origin = tuple[str, str]
 """Broker and topic of an announcement."""
 
 
+def formats_of(names: Iterable[str], prefixes: Sequence[str]) -> list[Format]:
+    """The formats named. prefixes: of the topics of Home Assistant's."""
+    return [homeassistant.format_of(prefixes) if name == homeassistant.NAME else FORMATS[name] for name in names]
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one message changes. devices: new or changed; gone: identities that are not announced any more."""
+    """What one message changes. devices: new or changed; gone: identities that are not announced any more; left_out:
+    problems that say what is not used of the announcements of a device, instead of those before."""
 
     devices: Sequence[Device] = ()
     gone: Sequence[str] = ()
     problems: Sequence[Problem] = ()
+    left_out: Sequence[Problem] = ()
 
 
 class _Part(NamedTuple):
@@ -71,20 +81,23 @@ class _AnnouncedGroup:
     """A group.
 
     parts: by name. refused_at: the number of releases at which something of the
-    device was refused, None if nothing was; after a further release it may own more.
+    device was refused, None if nothing was; after a further release it may own more. left_out: the problems that were
+    told of it.
     """
 
     parts: dict[str, _Part] = field(default_factory=dict)
     device: Device | None = None
     refused_at: int | None = None
+    left_out: Sequence[Problem] = ()
 
 
 class Announcements:
     """The announcements of the formats named, in their precedence."""
 
-    def __init__(self, formats: Iterable[str], *, devices_max: int) -> None:
-        wanted = set(formats)
-        self._formats = [one for name, one in FORMATS.items() if name in wanted]
+    def __init__(self, formats: Iterable[str | Format], *, devices_max: int) -> None:
+        chosen = {one.name: one for one in (FORMATS[one] if isinstance(one, str) else one for one in formats)}
+        self._formats = [chosen[name] for name in FORMATS if name in chosen]
+        self._entities = chosen.get(homeassistant.NAME, homeassistant.FORMAT)
         self._covered = lru_cache(COVERED_MAX)(self._covers)
         self._devices_max = devices_max
         self._groups: dict[_Key, _AnnouncedGroup] = {}
@@ -186,8 +199,8 @@ class Announcements:
         withdrawn = self._withdrawn(format_, broker, said)
         if not changed:
             return Changes((), withdrawn, problems)
-        devices, gone, further = self._joined(format_, list(changed))
-        return Changes(devices, [*withdrawn, *gone], problems + further)
+        devices, gone, further, left_out = self._joined(format_, list(changed))
+        return Changes(devices, [*withdrawn, *gone], problems + further, left_out)
 
     def _has_room(self, key: _Key, held: _Part | None, chars: int) -> bool:
         """Whether a group may have a part of so many characters, instead of the held one. A device of an earlier run
@@ -222,10 +235,13 @@ class Announcements:
             del self._restored[device.identity]
         return sorted(device.identity for device in gone)
 
-    def _joined(self, format_: Format, changed: Sequence[_Key]) -> tuple[list[Device], list[str], list[Problem]]:
+    def _joined(
+        self, format_: Format, changed: Sequence[_Key]
+    ) -> tuple[list[Device], list[str], list[Problem], list[Problem]]:
         """The changed groups as devices. What they owned is free before it is given out again: names may be swapped."""
         devices: list[Device] = []
         problems: list[Problem] = []
+        left_out: list[Problem] = []
         before = {key: self._groups[key].device for key in changed}
         for device in before.values():
             if device:
@@ -244,6 +260,15 @@ class Announcements:
             if device is not None:
                 device, refused = self._owned(key, device)
                 problems += refused
+            if known.parts:
+                topic = next(iter(known.parts.values())).topic
+                current = _omission_problems(key, topic, joined, owned=device is not None)
+            else:
+                current = []
+            if current != known.left_out:
+                ended = (one for one in known.left_out if all(_lasts_as(one) != _lasts_as(new) for new in current))
+                left_out += [*(msgspec.structs.replace(one, reason="") for one in ended), *current]
+                known.left_out = current
             known.device = device
             known.refused_at = self._releases if refused else None
             if not known.parts:
@@ -252,7 +277,7 @@ class Announcements:
                 devices.append(device)
         held = {device.identity for known in self._groups.values() if (device := known.device)}
         gone = sorted({device.identity for device in before.values() if device and device.identity not in held})
-        return devices, gone, problems
+        return devices, gone, problems, left_out
 
     def _owned(self, key: _Key, device: Device) -> tuple[Device | None, list[Problem]]:
         """The device with what it may own. None if its identity is another's, or if it has nothing."""
@@ -288,7 +313,7 @@ class Announcements:
         actuators: list[Actuator] = []
         for actuator in device.actuators:
             to = actuator.command["topic"]
-            if _NOT_OF_DEVICES.search(to):
+            if _NOT_OF_DEVICES.search(to) or self._entities.covers(to):
                 reason = f"{actuator.key}: the topic {to} is not one of a device"
                 problems.append(Problem(device.source, device.broker, topic, reason, identity))
                 continue
@@ -336,6 +361,36 @@ class Announcements:
     def _count(self, device: Device, chars: int) -> None:
         self._chars_all += chars - self._chars.get(device.identity, 0)
         self._chars[device.identity] = chars
+
+
+def _omission_problems(key: _Key, topic: str, joined: Joined, *, owned: bool) -> list[Problem]:
+    """The problems that say what is not used of a group, as few as their length permits. owned: whether it is a
+    device; one that is refused has other problems."""
+    device, lines = joined.device, list(joined.left_out)
+    if device is not None and not device.sensors and not device.actuators:
+        lines.append("it has no value that can be read and no state that can be set")
+    elif device is not None and not owned:
+        lines = []
+    reasons: list[str] = []
+    for line in lines:
+        line = plain(line, REASON_CHARS_MAX)
+        if reasons and len(reasons[-1]) + len(line) + 2 <= REASON_CHARS_MAX:
+            reasons[-1] += f"; {line}"
+        else:
+            reasons.append(line)
+    if len(reasons) > REASONS_MAX:
+        reasons[REASONS_MAX - 1 :] = ["and more"]
+    format_name, broker, group = key
+    # A group is a part of an identity as a rule; that of a Shelly is the prefix of its topics.
+    identity = device.identity if device is not None else "" if "/" in group else f"{format_name}/{group}"
+    return [
+        Problem(format_name, broker, topic, f"not used: {reason}", identity, f"left out {number}")
+        for number, reason in enumerate(reasons, 1)
+    ]
+
+
+def _lasts_as(problem: Problem) -> tuple[str, str, str]:
+    return problem.device, "" if problem.device else problem.topic, problem.about
 
 
 def _chars(content: object) -> int:

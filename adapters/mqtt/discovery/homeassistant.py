@@ -1,7 +1,7 @@
 """Home Assistant's MQTT discovery -> devices.
 
-``homeassistant/<component>/[<node>/]<object>/config`` announces one entity, ``homeassistant/device/<object>/config`` a
-device with its entities in ``components``. Keys may be abbreviated, and ``~`` stands for a base topic. An empty payload
+``<prefix>/<component>/[<node>/]<object>/config`` announces one entity, ``<prefix>/device/<object>/config`` a device
+with its entities in ``components``. Keys may be abbreviated, and ``~`` stands for a base topic. An empty payload
 withdraws what the topic announced. The entities with the same first identifier are one device.
 
 Templates are Jinja there. Only paths are understood: ``{{ value }}``, ``{{ value_json.a['b'][0] }}``, with the filters
@@ -11,16 +11,18 @@ of `_FILTERS`. An entity with another template is a problem and is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lamplighter.adapters.devices.device import Device, Table
-from lamplighter.adapters.devices.draft import Draft, json_text, own_kind, plain
+from lamplighter.adapters.devices.device import Table
+from lamplighter.adapters.devices.draft import Draft, json_text, number, own_kind, plain
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined, json_object, merged
+from lamplighter.adapters.mqtt.discovery.declared import Declared
 from lamplighter.adapters.mqtt.discovery.light_templates import command_pieces
 
 NAME = "homeassistant"
 PREFIX = "homeassistant"
+"""Of the topics; the setting `discovery_prefix` may name others."""
 LIFETIME_S_MAX = 31_536_000
 COMPONENTS_MAX = 200
 """Entities of one announcement."""
@@ -28,45 +30,99 @@ COMPONENTS_MAX = 200
 _KEYS = {
     "act_t": "action_topic",
     "act_tpl": "action_template",
+    "atype": "automation_type",
+    "av_tones": "available_tones",
     "avty": "availability",
     "avty_mode": "availability_mode",
     "avty_t": "availability_topic",
     "avty_tpl": "availability_template",
+    "b_tpl": "blue_template",
+    "bat_lev_t": "battery_level_topic",
+    "bat_lev_tpl": "battery_level_template",
     "bri_cmd_t": "brightness_command_topic",
     "bri_cmd_tpl": "brightness_command_template",
     "bri_scl": "brightness_scale",
     "bri_stat_t": "brightness_state_topic",
+    "bri_tpl": "brightness_template",
     "bri_val_tpl": "brightness_value_template",
     "clr_temp_cmd_t": "color_temp_command_topic",
     "clr_temp_cmd_tpl": "color_temp_command_template",
     "clr_temp_k": "color_temp_kelvin",
     "clr_temp_stat_t": "color_temp_state_topic",
+    "clr_temp_tpl": "color_temp_template",
     "clr_temp_val_tpl": "color_temp_value_template",
+    "clrm": "color_mode",
+    "clrm_stat_t": "color_mode_state_topic",
+    "clrm_val_tpl": "color_mode_value_template",
+    "cmd_off_tpl": "command_off_template",
+    "cmd_on_tpl": "command_on_template",
     "cmd_t": "command_topic",
     "cmd_tpl": "command_template",
     "cmps": "components",
+    "cod_arm_req": "code_arm_required",
+    "cod_dis_req": "code_disarm_required",
+    "cod_trig_req": "code_trigger_required",
+    "cont_type": "content_type",
     "curr_hum_t": "current_humidity_topic",
     "curr_hum_tpl": "current_humidity_template",
     "curr_temp_t": "current_temperature_topic",
     "curr_temp_tpl": "current_temperature_template",
+    "def_ent_id": "default_entity_id",
     "dev": "device",
     "dev_cla": "device_class",
+    "dir_cmd_t": "direction_command_topic",
+    "dir_cmd_tpl": "direction_command_template",
+    "dir_stat_t": "direction_state_topic",
+    "dir_val_tpl": "direction_value_template",
+    "dsp_prc": "display_precision",
+    "e": "encoding",
+    "en": "enabled_by_default",
+    "ent_cat": "entity_category",
+    "ent_pic": "entity_picture",
+    "evt_typ": "event_types",
     "exp_aft": "expire_after",
     "fan_mode_cmd_t": "fan_mode_command_topic",
     "fan_mode_cmd_tpl": "fan_mode_command_template",
     "fan_mode_stat_t": "fan_mode_state_topic",
     "fan_mode_stat_tpl": "fan_mode_state_template",
+    "fanspd_lst": "fan_speed_list",
+    "flsh": "flash",
+    "flsh_tlng": "flash_time_long",
+    "flsh_tsht": "flash_time_short",
+    "frc_upd": "force_update",
     "fx_cmd_t": "effect_command_topic",
     "fx_cmd_tpl": "effect_command_template",
     "fx_list": "effect_list",
     "fx_stat_t": "effect_state_topic",
+    "fx_tpl": "effect_template",
     "fx_val_tpl": "effect_value_template",
+    "g_tpl": "green_template",
+    "hs_cmd_t": "hs_command_topic",
+    "hs_cmd_tpl": "hs_command_template",
+    "hs_stat_t": "hs_state_topic",
+    "hs_val_tpl": "hs_value_template",
     "hum_cmd_t": "target_humidity_command_topic",
     "hum_cmd_tpl": "target_humidity_command_template",
     "hum_stat_t": "target_humidity_state_topic",
     "hum_state_tpl": "target_humidity_state_template",
+    "ic": "icon",
+    "img_e": "image_encoding",
+    "img_t": "image_topic",
+    "init": "initial",
+    "json_attr": "json_attributes",
+    "json_attr_t": "json_attributes_topic",
+    "json_attr_tpl": "json_attributes_template",
+    "l_ver_t": "latest_version_topic",
+    "l_ver_tpl": "latest_version_template",
+    "lrst_t": "last_reset_topic",
+    "lrst_val_tpl": "last_reset_value_template",
     "max_hum": "max_humidity",
+    "max_k": "max_kelvin",
+    "max_mirs": "max_mireds",
+    "migr_discvry": "migrate_discovery",
     "min_hum": "min_humidity",
+    "min_k": "min_kelvin",
+    "min_mirs": "min_mireds",
     "mode_cmd_t": "mode_command_topic",
     "mode_cmd_tpl": "mode_command_template",
     "mode_stat_t": "mode_state_topic",
@@ -74,71 +130,170 @@ _KEYS = {
     "o": "origin",
     "obj_id": "object_id",
     "off_dly": "off_delay",
+    "on_cmd_type": "on_command_type",
     "ops": "options",
+    "opt": "optimistic",
+    "osc_cmd_t": "oscillation_command_topic",
+    "osc_cmd_tpl": "oscillation_command_template",
+    "osc_stat_t": "oscillation_state_topic",
+    "osc_val_tpl": "oscillation_value_template",
     "p": "platform",
     "pct_cmd_t": "percentage_command_topic",
     "pct_cmd_tpl": "percentage_command_template",
     "pct_stat_t": "percentage_state_topic",
     "pct_val_tpl": "percentage_value_template",
+    "pl": "payload",
     "pl_avail": "payload_available",
     "pl_cls": "payload_close",
+    "pl_dir_fwd": "payload_direction_forward",
+    "pl_dir_rev": "payload_direction_reverse",
+    "pl_home": "payload_home",
+    "pl_inst": "payload_install",
     "pl_lock": "payload_lock",
     "pl_not_avail": "payload_not_available",
+    "pl_not_home": "payload_not_home",
     "pl_off": "payload_off",
     "pl_on": "payload_on",
     "pl_open": "payload_open",
+    "pl_osc_off": "payload_oscillation_off",
+    "pl_osc_on": "payload_oscillation_on",
+    "pl_paus": "payload_pause",
     "pl_prs": "payload_press",
+    "pl_rst": "payload_reset",
+    "pl_rst_hum": "payload_reset_humidity",
+    "pl_rst_mode": "payload_reset_mode",
+    "pl_rst_pct": "payload_reset_percentage",
+    "pl_rst_pr_mode": "payload_reset_preset_mode",
     "pl_stop": "payload_stop",
+    "pl_stop_tilt": "payload_stop_tilt",
+    "pl_toff": "payload_turn_off",
+    "pl_ton": "payload_turn_on",
+    "pl_trig": "payload_trigger",
     "pl_unlk": "payload_unlock",
     "pos": "reports_position",
+    "pos_clsd": "position_closed",
+    "pos_open": "position_open",
     "pos_t": "position_topic",
     "pos_tpl": "position_template",
+    "pow_cmd_t": "power_command_topic",
+    "pow_cmd_tpl": "power_command_template",
     "pr_mode_cmd_t": "preset_mode_command_topic",
     "pr_mode_cmd_tpl": "preset_mode_command_template",
     "pr_mode_stat_t": "preset_mode_state_topic",
     "pr_mode_val_tpl": "preset_mode_value_template",
     "pr_modes": "preset_modes",
+    "ptrn": "pattern",
+    "r_tpl": "red_template",
+    "rel_s": "release_summary",
+    "rel_u": "release_url",
     "ret": "retain",
     "rgb_cmd_t": "rgb_command_topic",
     "rgb_cmd_tpl": "rgb_command_template",
     "rgb_stat_t": "rgb_state_topic",
     "rgb_val_tpl": "rgb_value_template",
+    "rgbw_cmd_t": "rgbw_command_topic",
+    "rgbw_cmd_tpl": "rgbw_command_template",
+    "rgbw_stat_t": "rgbw_state_topic",
+    "rgbw_val_tpl": "rgbw_value_template",
+    "rgbww_cmd_t": "rgbww_command_topic",
+    "rgbww_cmd_tpl": "rgbww_command_template",
+    "rgbww_stat_t": "rgbww_state_topic",
+    "rgbww_val_tpl": "rgbww_value_template",
     "set_pos_t": "set_position_topic",
     "set_pos_tpl": "set_position_template",
     "spd_rng_max": "speed_range_max",
     "spd_rng_min": "speed_range_min",
+    "src_type": "source_type",
     "stat_cla": "state_class",
+    "stat_closing": "state_closing",
     "stat_clsd": "state_closed",
+    "stat_jam": "state_jammed",
     "stat_locked": "state_locked",
+    "stat_locking": "state_locking",
     "stat_off": "state_off",
     "stat_on": "state_on",
     "stat_open": "state_open",
+    "stat_opening": "state_opening",
+    "stat_stopped": "state_stopped",
     "stat_t": "state_topic",
     "stat_tpl": "state_template",
     "stat_unlocked": "state_unlocked",
+    "stat_unlocking": "state_unlocking",
     "stat_val_tpl": "state_value_template",
+    "stype": "subtype",
+    "sug_dsp_prc": "suggested_display_precision",
     "sup_clrm": "supported_color_modes",
+    "sup_dur": "support_duration",
+    "sup_feat": "supported_features",
+    "sup_vol": "support_volume_set",
+    "swing_mode_cmd_t": "swing_mode_command_topic",
+    "swing_mode_cmd_tpl": "swing_mode_command_template",
+    "swing_mode_stat_t": "swing_mode_state_topic",
+    "swing_mode_stat_tpl": "swing_mode_state_template",
     "t": "topic",
     "temp_cmd_t": "temperature_command_topic",
     "temp_cmd_tpl": "temperature_command_template",
+    "temp_hi_cmd_t": "temperature_high_command_topic",
+    "temp_hi_cmd_tpl": "temperature_high_command_template",
+    "temp_hi_stat_t": "temperature_high_state_topic",
+    "temp_hi_stat_tpl": "temperature_high_state_template",
+    "temp_lo_cmd_t": "temperature_low_command_topic",
+    "temp_lo_cmd_tpl": "temperature_low_command_template",
+    "temp_lo_stat_t": "temperature_low_state_topic",
+    "temp_lo_stat_tpl": "temperature_low_state_template",
     "temp_stat_t": "temperature_state_topic",
     "temp_stat_tpl": "temperature_state_template",
     "temp_unit": "temperature_unit",
+    "tilt_clsd_val": "tilt_closed_value",
     "tilt_cmd_t": "tilt_command_topic",
     "tilt_cmd_tpl": "tilt_command_template",
+    "tilt_opnd_val": "tilt_opened_value",
+    "tilt_opt": "tilt_optimistic",
     "tilt_status_t": "tilt_status_topic",
     "tilt_status_tpl": "tilt_status_template",
+    "tit": "title",
+    "trns": "transition",
     "uniq_id": "unique_id",
     "unit_of_meas": "unit_of_measurement",
+    "url_t": "url_topic",
+    "url_tpl": "url_template",
     "val_tpl": "value_template",
+    "whit_cmd_t": "white_command_topic",
+    "whit_scl": "white_scale",
+    "xy_cmd_t": "xy_command_topic",
+    "xy_cmd_tpl": "xy_command_template",
+    "xy_stat_t": "xy_state_topic",
+    "xy_val_tpl": "xy_value_template",
 }
+"""Abbreviations of keys, as Home Assistant's documentation of MQTT discovery lists them."""
 _DEVICE_KEYS = {
     "cns": "connections",
     "ids": "identifiers",
     "mdl": "model",
     "mf": "manufacturer",
     "sa": "suggested_area",
+    "hw": "hw_version",
+    "sw": "sw_version",
+    "sn": "serial_number",
+    "cu": "configuration_url",
+    "mdl_id": "model_id",
 }
+_HARMLESS = frozenset(
+    {
+        # of every entity, for its user interface and its own registry
+        "name", "object_id", "default_entity_id", "unique_id", "icon", "entity_picture", "enabled_by_default",
+        "entity_category", "origin", "migrate_discovery", "force_update", "optimistic", "tilt_optimistic", "initial",
+        "suggested_display_precision", "display_precision", "device_class", "state_class", "platform", "schema",
+        "qos", "retain", "device", "~",
+        # of devices and the software that announces them
+        "sw_version", "hw_version", "serial_number", "configuration_url", "model_id", "via_device",
+        # steps and choices of a user interface, and lists of what a text may be
+        "step", "mode", "precision", "temp_step", "event_types", "source_type", "title",
+        # payloads of commands that the vocabulary has no state for, such as of the slats alone
+        "tilt_opened_value", "tilt_closed_value", "payload_stop_tilt", "payload_reset",
+    }
+)  # fmt: skip
+"""Keys that say nothing of a value, a state or a command."""
 
 _BINARY = {
     "battery": "batteryLow",
@@ -219,6 +374,10 @@ _NIL_TEXTS = ("None", "unavailable", "unknown")
 _TEXTS = {"date", "enum", "timestamp"}
 """Device classes of sensors whose values are no numbers."""
 
+_SHARED_STARTS = ("availability", "payload_")
+_SHARED = frozenset({"~", "state_topic", "command_topic", "qos"})
+"""Keys of a device-based announcement that its entities share."""
+
 _FILTERS = re.compile(
     r"(?:\s*\|\s*(?:(?:float|int|round|default)\s*(?:\(\s*(?:-?[0-9.]+|'[^'{}]*'|\"[^\"{}]*\")?\s*\))?|is_defined|string))*"
 )
@@ -251,24 +410,46 @@ def device_classes(kind: str) -> DeviceClasses:
     return DeviceClasses(binary, binary in inverted, measured)
 
 
-def covers(topic: str) -> bool:
-    return topic.startswith(f"{PREFIX}/") and topic.endswith("/config") and topic.count("/") in (3, 4)
+def format_of(prefixes: Sequence[str]) -> Format:
+    """The format with these prefixes of its topics."""
+
+    def below(topic: str) -> str:
+        return next((topic[len(prefix) + 1 :] for prefix in prefixes if topic.startswith(f"{prefix}/")), "")
+
+    def covers(topic: str) -> bool:
+        rest = below(topic)
+        return rest.endswith("/config") and rest.count("/") in (2, 3)
+
+    return Format(
+        NAME,
+        tuple(f"{prefix}/{levels}/config" for prefix in prefixes for levels in ("+/+", "+/+/+")),
+        covers=covers,
+        announced=lambda broker, topic, payload: announced(broker, topic, below(topic), payload),
+        joined=joined,
+        # The birth message of Home Assistant: devices that retain nothing announce themselves and send their states.
+        state_asks=tuple((f"{prefix}/status", "online") for prefix in prefixes),
+    )
 
 
-def announced(broker: str, topic: str, payload: bytes) -> Announced:
-    """The entities of an announcement, each a part of its device. Raises ValueError."""
-    levels = topic.split("/")
-    component, name = levels[1], "/".join(levels[2:-1])
+def announced(broker: str, topic: str, below: str, payload: bytes) -> Announced:
+    """The entities of an announcement, each a part of its device. below: its topic behind the prefix. Raises
+    ValueError."""
+    levels = below.split("/")
+    component, name = levels[0], "/".join(levels[1:-1])
     if not payload:
         return Announced()
-    config = _full(json_object(payload), _KEYS)
+    config = json_object(payload)
+    config.rename(_KEYS)
     device = _device_texts(config)
     if any(_ZIGBEE2MQTT.fullmatch(one) for one in device["identifiers"]):
         return Announced()  # its own list tells more, and announces removals
+    shared: frozenset[str] = frozenset()
     if component != "device":
-        entities = {name.replace("/", "_"): config | {"platform": component}}
+        config["platform"] = component
+        entities = {name.replace("/", "_"): config}
     else:
-        entities = _components(config)
+        shared = frozenset(key for key in config if key.startswith(_SHARED_STARTS) or key in _SHARED)
+        entities = _components(config, shared)
     own = device["identifiers"]
     identifier = own[0] if own else plain(json_text(config.get("unique_id"))) or name.replace("/", "_")
     draft = Draft(
@@ -282,24 +463,24 @@ def announced(broker: str, topic: str, payload: bytes) -> Announced:
         area=device["area"],
     )
     for key, entity in entities.items():
-        _Entity(draft, key, entity, topic).read()
-    return Announced({(draft.id, topic): draft.device()}, draft.problems)
+        understood = _Entity(draft, key, entity, topic).read()
+        if entity is not config:
+            config.mark(shared & entity.read_names)
+            entity.mark(shared)
+            if understood:
+                draft.leave_out(entity.omissions(_HARMLESS), plain(json_text(entity.get("unique_id"))) or key)
+            entity.settle()
+    label = plain(json_text(config.get("unique_id"))) or name if component != "device" else ""
+    if component == "device" or understood:
+        draft.leave_out(config.omissions(_HARMLESS), label)
+    return Announced({(draft.id, topic): Joined.of(draft)}, draft.problems)
 
 
 def joined(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
-    devices: list[Device] = [parts[topic] for topic in sorted(parts)]
-    return merged(devices)
+    return merged(parts[topic] for topic in sorted(parts))
 
 
-FORMAT = Format(
-    NAME,
-    (f"{PREFIX}/+/+/config", f"{PREFIX}/+/+/+/config"),
-    covers=covers,
-    announced=announced,
-    joined=joined,
-    # The birth message of Home Assistant: devices that retain nothing announce themselves and send their states.
-    state_asks=((f"{PREFIX}/status", "online"),),
-)
+FORMAT = format_of((PREFIX,))
 
 
 def template_path(template: object) -> tuple[str | int, ...]:
@@ -330,14 +511,10 @@ def command_payload(template: object) -> str:
     return text.replace("\0", "{value}")
 
 
-def _full(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """The object with full keys."""
-    return {names.get(key, key): value for key, value in config.items()}
-
-
-def _device_texts(config: Mapping[str, Any]) -> dict[str, Any]:
+def _device_texts(config: Declared) -> dict[str, Any]:
     found = config.get("device")
-    device = _full(found, _DEVICE_KEYS) if isinstance(found, dict) else {}
+    device = found if isinstance(found, Declared) else Declared({})
+    device.rename(_DEVICE_KEYS)
     identifiers = device.get("identifiers", [])
     identifiers = identifiers if isinstance(identifiers, list) else [identifiers]
     connections = device.get("connections", [])
@@ -352,24 +529,24 @@ def _device_texts(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _components(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _components(config: Declared, shared: Container[str]) -> dict[str, Declared]:
     """The entities of a device-based announcement, each with the keys that it shares."""
     components = config.get("components")
-    if not isinstance(components, dict) or not components:
+    if not isinstance(components, Declared) or not components:
         raise ValueError("an announcement of a device has its entities in the object 'components'")
     if len(components) > COMPONENTS_MAX:
         raise ValueError(f"'components' has more than {COMPONENTS_MAX} entities")
-    shared = {
-        key: value
-        for key, value in config.items()
-        if key.startswith(("availability", "payload_")) or key in ("~", "state_topic", "command_topic", "qos")
-    }
-    return {
-        str(key): shared | _full(entity, _KEYS)
-        for key, entity in components.items()
+    common = {key: value for key, value in config.items() if key in shared}
+    found = {}
+    for key in [key for key, entity in components.items() if isinstance(entity, dict)]:
+        entity = components[key]
+        entity.rename(_KEYS)
         # An entity with nothing but its platform is withdrawn.
-        if isinstance(entity, dict) and set(_full(entity, _KEYS)) - {"platform"}
-    }
+        if set(entity) - {"platform"}:
+            for name, value in common.items():
+                entity.setdefault(name, value)
+            found[str(key)] = entity
+    return found
 
 
 def _words(word: object) -> list[object]:
@@ -383,31 +560,36 @@ class _Entity:
     It is one class because it has a method for each component of Home Assistant, and all read the same configuration.
     """
 
-    def __init__(self, draft: Draft, name: str, config: Mapping[str, Any], topic: str) -> None:
+    def __init__(self, draft: Draft, name: str, config: Declared, topic: str) -> None:
         self._draft = draft
-        self._config = dict(config)
+        self._config = config
         base = config.get("~")
         if isinstance(base, str):
-            for key, value in config.items():
+            for key, value in dict(config).items():
                 if isinstance(value, str) and key.endswith("topic"):
-                    self._config[key] = _based(value, base)
+                    config[key] = _based(value, base)
         self._key = json_text(config.get("unique_id")) or name
         self._label = plain(config.get("name")) or name.replace("_", " ")
         self._retain = config.get("retain") is True
         qos = config.get("qos", 1)
         self._qos = qos if isinstance(qos, int) and not isinstance(qos, bool) else 1
 
-    def read(self) -> None:
+    def read(self) -> bool:
+        """Reads it. Returns whether it is understood; if it is not, that is a problem."""
         component = self._config.get("platform")
         reader = _READERS.get(component) if isinstance(component, str) else None
         if reader is None:
             self._draft.problem(f"{plain(self._key)}: the component {plain(component)!r} is not supported")
-            return
+            return False
         try:
+            if not isinstance(self._config.get("~", ""), str):
+                raise ValueError("the base topic ~ is not a text")
             reader(self)
             self._availability()
         except ValueError as error:
             self._draft.problem(f"{plain(self._key)}: {error}")
+            return False
+        return True
 
     # Parts
 
@@ -465,8 +647,12 @@ class _Entity:
     def _choices(self, key: str) -> dict[str, object] | None:
         """The values that a command may have; None if the announcement does not list them."""
         listed = self._config.get(key)
-        if not isinstance(listed, list):
+        if listed is None:
             return None
+        if not isinstance(listed, list):
+            raise ValueError(f"{key} is not a list")
+        if any(one is not None and not json_text(one) for one in listed):
+            self._draft.leave_out([f"items of {key}"], self._key)
         return {text: text for one in listed if (text := json_text(one))}
 
     def _own_kind(self) -> str:
@@ -522,6 +708,7 @@ class _Entity:
         payload = "text" if not numeric or (isinstance(device_class, str) and device_class in _TEXTS) else "number"
         self._require("state_topic")
         found = f"gateway:{kind}" if kind else self._own_kind()
+        self._choices("options")  # which texts come
         lasts = self._lifetime("expire_after")
         self.value(found, "state_topic", "value_template", payload, unit=unit, **lasts)
 
@@ -569,15 +756,14 @@ class _Entity:
             maximum=self._get("brightness_scale", 255),
             lamp=self._lamp(order=1, name="brightness"),
         )
-        kelvin = self._config.get("color_temp_kelvin") is True
-        unit = {"unit": "K" if kelvin else "mired"}
+        unit, coldest, warmest = self._color_temperatures()
         warm = self.value(
             "gateway:colorTemperature",
             "color_temp_state_topic",
             "color_temp_value_template",
             "number",
             "color_temp",
-            **unit,
+            unit=unit,
         )
         self.act(
             "gateway:colorTemperature",
@@ -585,13 +771,18 @@ class _Entity:
             "color_temp_command_template",
             "color_temp",
             state=warm,
-            minimum=self._config.get("min_kelvin" if kelvin else "min_mireds"),
-            maximum=self._config.get("max_kelvin" if kelvin else "max_mireds"),
+            minimum=coldest,
+            maximum=warmest,
             lamp=self._lamp("mode", order=1),
         )
         mode = self._lamp("mode", order=1)
-        color = self.value("gateway:color", "rgb_state_topic", "rgb_value_template", "text", "rgb")
-        self.act("gateway:color", "rgb_command_topic", "rgb_command_template", "rgb", state=color, lamp=mode)
+        for name in ("rgb", "hs", "xy", "rgbw", "rgbww"):
+            kind = "gateway:color" if name == "rgb" else f"property/color_{name}"
+            color = self.value(kind, f"{name}_state_topic", f"{name}_value_template", "text", name)
+            self.act(kind, f"{name}_command_topic", f"{name}_command_template", name, state=color, lamp=mode)
+        self.value("property/color_mode", "color_mode_state_topic", "color_mode_value_template", "text", "color_mode")
+        white = self._get("white_scale", 255)
+        self.act("property/white", "white_command_topic", "", "white", "{value}", minimum=0, maximum=white)
         effect = self.value("gateway:effect", "effect_state_topic", "effect_value_template", "text", "effect")
         self.act(
             "gateway:effect",
@@ -669,33 +860,80 @@ class _Entity:
             payload, rider = '{"transition": {value}}', self._lamp("transition", order=2)
             self.act("gateway:transition", suffix="transition", payload=payload, minimum=0, lamp=rider)
         if "color_temp" in modes:
-            unit = "K" if self._config.get("color_temp_kelvin") is True else "mired"
-            kind = "gateway:colorTemperature"
+            unit, coldest, warmest = self._color_temperatures()
+            kind, bounds = "gateway:colorTemperature", dict[str, Any](minimum=coldest, maximum=warmest)
             warm = told(kind, "color_temp", "number", "color_temp", unit=unit)
-            payload = '{"state": "ON", "color_temp": {value}}'
-            self.act(kind, suffix="color_temp", payload=payload, state=warm, lamp=self._lamp("mode", order=1))
+            bounds["lamp"] = self._lamp("mode", order=1)
+            self.act(kind, suffix="color_temp", payload='{"state": "ON", "color_temp": {value}}', state=warm, **bounds)
         if set(map(str, modes)) & {"rgb", "rgbw", "rgbww"}:
             payload = '{"state": "ON", "color": {"r": {red}, "g": {green}, "b": {blue}}}'
             self.act("gateway:color", suffix="rgb", payload=payload, lamp=self._lamp("mode", order=1, name="rgb"))
+        if len(modes) > 1:
+            told("property/color_mode", "color_mode", "text", "color_mode")
+        self._json_colors(topic, set(map(str, modes)))
+        if self._config.get("effect") is True or "effect_list" in self._config:
+            effect = told("gateway:effect", "effect", "text", "effect")
+            choices = self._choices("effect_list")
+            payload = '{"state": "ON", "effect": {json}}'
+            self.act("gateway:effect", suffix="effect", payload=payload, state=effect, values=choices)
+
+    def _json_colors(self, topic: object, modes: set[str]) -> None:
+        """The parts of the object `color` in the modes of the light: rgb, rgbw and rgbww are 0 to 255, hs degrees and
+        percent, xy of CIE 1931."""
+        of_modes = {
+            "hs": ("h", "s"), "xy": ("x", "y"), "rgb": ("r", "g", "b"), "rgbw": ("r", "g", "b", "w"),
+            "rgbww": ("r", "g", "b", "c", "w"),
+        }  # fmt: skip
+        parts = dict.fromkeys(part for mode, names in of_modes.items() if mode in modes for part in names)
+        for part in parts if topic is not None else ():
+            self._sensor(f"property/color_{part}", topic, ("color", part), "number", f"color_{part}")
+
+    def _color_temperatures(self) -> tuple[str, float | None, float | None]:
+        """Unit of the colour temperature, its least and its greatest number. The bounds may be in the other unit."""
+        kelvin = self._config.get("color_temp_kelvin") is True
+        names = ("min_kelvin", "max_kelvin") if kelvin else ("min_mireds", "max_mireds")
+        others = ("max_mireds", "min_mireds") if kelvin else ("max_kelvin", "min_kelvin")
+        bounds = []
+        for name, other in zip(names, others, strict=True):
+            bound, opposite = number(self._config.get(name)), number(self._config.get(other))
+            if bound is None and opposite:
+                bound = float(round(1_000_000 / opposite))
+            bounds.append(bound)
+        return "K" if kelvin else "mired", bounds[0], bounds[1]
 
     def cover(self) -> None:
         self._opened("gateway:cover")
-        place = self.value("gateway:position", "position_topic", "position_template", "number", "position", unit="%")
-        self.act("gateway:position", "set_position_topic", "set_position_template", "position", state=place)
-        tilt = self.value("gateway:tilt", "tilt_status_topic", "tilt_status_template", "number", "tilt", unit="%")
-        self.act("gateway:tilt", "tilt_command_topic", "tilt_command_template", "tilt", state=tilt)
+        place = self._percent("position_closed", "position_open")
+        self._percentage(
+            "gateway:position", "position_topic", "position_template", "set_position_topic", "set_position_template",
+            "position", place,
+        )  # fmt: skip
+        tilt = self._percent("tilt_min", "tilt_max")
+        self._percentage(
+            "gateway:tilt", "tilt_status_topic", "tilt_status_template", "tilt_command_topic", "tilt_command_template",
+            "tilt", tilt,
+        )  # fmt: skip
 
     def valve(self) -> None:
         if self._config.get("reports_position") is True:
             self._require("command_topic")
-            place = self.value("gateway:position", "state_topic", "value_template", "number", unit="%")
-            self.act("gateway:position", state=place)
+            place = self._percent("position_closed", "position_open")
+            self._percentage(
+                "gateway:position", "state_topic", "value_template", "command_topic", "command_template", "", place
+            )
         else:
             self._opened("gateway:valve")
 
     def _opened(self, kind: str) -> None:
         """Covers and valves: the words of the device for OPEN, CLOSE and STOP."""
-        self.value(kind, "state_topic", "value_template", "text")
+        states = ("open", "opening", "closed", "closing", "stopped")
+        own = [self._config.get(f"state_{state}") for state in states]
+        # Where the device has words of its own, its state is told in the usual ones.
+        if any(word is not None and not json_text(word) for word in own):
+            raise ValueError("a word of state_open, state_closed and so on is not a text")
+        words = {json_text(word) or state: state for word, state in zip(own, states, strict=True)}
+        more: dict[str, Any] = {"words": words} if any(own) else {}
+        self.value(kind, "state_topic", "value_template", "text", **more)
         words = {word: self._config.get(f"payload_{word.lower()}", word) for word in ("OPEN", "CLOSE", "STOP")}
         # JSON null says that the device cannot do it.
         can = {word: text for word, text in words.items() if text is not None}
@@ -717,18 +955,33 @@ class _Entity:
     def fan(self) -> None:
         self._require("command_topic")
         self._on_off("gateway:fan", "state_value_template")
-        low, high = self._get("speed_range_min", 1), self._get("speed_range_max", 100)
-        speed = self.value("gateway:fanSpeed", "percentage_state_topic", "percentage_value_template", "number", "speed")
-        self.act(
-            "gateway:fanSpeed",
-            "percentage_command_topic",
-            "percentage_command_template",
-            "speed",
-            state=speed,
-            minimum=low,
-            maximum=high,
-        )
+        # The lowest speed is one step above 0.
+        speed = self._percent("speed_range_min", "speed_range_max", 1, below=1)
+        self._percentage(
+            "gateway:fanSpeed", "percentage_state_topic", "percentage_value_template", "percentage_command_topic",
+            "percentage_command_template", "speed", speed,
+        )  # fmt: skip
         self._mode("gateway:preset", "preset_mode", "preset_modes", "preset", "value")
+
+    def _percent(self, low: str, high: str, default: int = 0, *, below: int = 0) -> dict[str, Any]:
+        """The keys of a table that makes percent of the range of a device. low, high: keys of the numbers for 0 %, from
+        which `below` is taken, and for 100 %. Raises ValueError."""
+        ends = number(self._get(low, default)), number(self._get(high, 100))
+        if ends[0] is None or ends[1] is None or ends[0] - below == ends[1]:
+            raise ValueError(f"{low} and {high} are not two numbers")
+        zero, full = ends[0] - below, ends[1]
+        if (zero, full) == (0, 100):
+            return {}
+        scale = 100 / (full - zero)
+        return {"scale": float(f"{scale:.12g}"), "offset": float(f"{-zero * scale:.12g}")}
+
+    def _percentage(
+        self, kind: str, state: str, template: str, command: str, command_template: str, suffix: str, percent: Any
+    ) -> None:
+        """A value in percent, and its actuator. percent: of `_percent`."""
+        whole = {"digits": 0} if percent else {}
+        table = self.value(kind, state, template, "number", suffix, unit="%", **percent, **whole)
+        self.act(kind, command, command_template, suffix, state=table, minimum=0, maximum=100, **percent)
 
     def number(self) -> None:
         self._require("command_topic")
@@ -839,12 +1092,14 @@ class _Entity:
         if self._config.get("availability_topic") is not None:
             template = self._config.get("availability_template")
             yield shared | {"topic": self._config["availability_topic"], "value_template": template}
-        for found in listed[:16] if isinstance(listed, list) else [listed] if isinstance(listed, dict) else []:
-            if isinstance(found, dict):
-                table = _full(found, _KEYS)
-                if isinstance(base, str) and isinstance(table.get("topic"), str):
-                    table["topic"] = _based(table["topic"], base)
-                yield table
+        for found in [] if listed is None else listed[:16] if isinstance(listed, list) else [listed]:
+            if not isinstance(found, Declared):
+                raise ValueError("availability is not an object, or a list of objects")
+            else:
+                found.rename(_KEYS)
+                if isinstance(base, str) and isinstance(topic := found.get("topic"), str):
+                    found["topic"] = _based(topic, base)
+                yield found
 
 
 def _based(topic: str, base: str) -> str:

@@ -15,13 +15,19 @@ from typing import Any
 from lamplighter.adapters.devices.device import Problem, Table
 from lamplighter.adapters.devices.draft import Draft, plain
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined, json_object
+from lamplighter.adapters.mqtt.discovery.declared import Declared
 
 NAME = "shelly"
 COMPONENTS_MAX = 64
 """Of one device of the second generation."""
+PART_CHARS_MAX = 120
 
+_LEFT_OUT = "-"
+"""Begins the names of parts that are not used."""
 _ON, _OFF = ["on", "true", "1"], ["off", "false", "0"]
-_PREFIX = re.compile(r"[A-Za-z0-9._ -]{1,64}(?:/[A-Za-z0-9._ -]{1,64})?")
+PREFIX_LEVELS_MAX = 8
+"""Of the prefix of a later device."""
+_PREFIX = re.compile(rf"[A-Za-z0-9._ -]{{1,64}}(?:/[A-Za-z0-9._ -]{{1,64}}){{0,{PREFIX_LEVELS_MAX - 1}}}")
 _ADDRESS = re.compile(r"[0-9A-Fa-f]{12}")
 _IDENTIFIER = re.compile(r"[A-Za-z0-9]{1,40}-([0-9A-Fa-f]{12})")
 _COMPONENT = re.compile(r"([a-z][a-z0-9]{0,20}):([0-9]{1,3})")
@@ -70,6 +76,29 @@ _FIRST = (
 minutes there, of 60 J."""
 _WITH_ERROR_CODE = ("sensor/temperature", "sensor/humidity", "ext_temperature/", "ext_humidity/")
 """Topics of sensors that send 999 for a failed measurement."""
+_FIRST_HARMLESS = re.compile(
+    r"online|info|command|announce|status|settings|temperature_f|temperature_status|overpower|sensor/(?:act_reasons|error)"
+    r"|(?:.*/)?(?:command(?:/.*)?|set|overpower_value|status)|(?:relay|roller|light)/[0-9]/(?:stop_reason|source)"
+)
+"""Topics below ``shellies/<prefix>/`` that have no value of their own: commands, the same values again, and the
+device's description of itself."""
+_HARMLESS = frozenset(
+    {
+        "ip", "new_fw", "fw_ver", "gen", "auth_en", "name", "app", "ver",
+    }
+)  # fmt: skip
+"""Keys of ``announce`` that say nothing of values, states and commands."""
+_SECOND_HARMLESS_COMPONENTS = re.compile(
+    r"ts|sys|wifi|eth|ble|cloud|mqtt|ws|ui|plugs_ui|modbus|knx|matter|script:[0-9]+|schedule:[0-9]+"
+)
+_SECOND_HARMLESS = frozenset(
+    {
+        "id", "source", "by_minute", "minute_ts", "tF", "timer_started_at", "timer_duration", "move_started_at",
+        "move_timeout", "target_pos", "errors", "flags", "last_direction", "pos_control", "slat_pos_control",
+        "calibration", "state_counts", "xpercent", "external", "present",
+    }
+)  # fmt: skip
+"""Components and members of the later generations: the device's own parts, and what says why or since when."""
 _FIRST_TOPICS = [
     (re.compile(template.replace("{n}", "[0-9]")), (kind, how, unit)) for template, kind, how, unit in _FIRST
 ]
@@ -169,9 +198,9 @@ def announced(broker: str, topic: str, payload: bytes) -> Announced:
     prefix, _, rest = below.partition("/")
     if rest == "announce" and _PREFIX.fullmatch(prefix):
         return _introduced(broker, topic, payload)
-    if not payload or _first_kind(rest) is None or not _PREFIX.fullmatch(prefix):
+    if not payload or not _PREFIX.fullmatch(prefix) or _FIRST_HARMLESS.fullmatch(rest):
         return Announced(adds=True)
-    return Announced({(f"shellies/{prefix}", rest): None}, adds=True)
+    return Announced({(f"shellies/{prefix}", rest[:PART_CHARS_MAX]): None}, adds=True)
 
 
 def joined(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
@@ -180,7 +209,7 @@ def joined(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
 
 FORMAT = Format(
     NAME,
-    ("shellies/#", "+/events/rpc", "+/+/events/rpc"),
+    ("shellies/#", *("+/" * levels + "events/rpc" for levels in range(1, PREFIX_LEVELS_MAX + 1))),
     covers=covers,
     announced=announced,
     joined=joined,
@@ -203,7 +232,9 @@ def _introduced(broker: str, topic: str, payload: bytes) -> Announced:
         raise ValueError("mac is not an address")
     if topic not in ("shellies/announce", f"shellies/{prefix}/announce"):
         raise ValueError("the payload has another id than the topic")
-    about = {"address": address.upper(), "model": plain(document.get("model"))}
+    about: dict[str, Any] = {"address": address.upper(), "model": plain(document.get("model"))}
+    document.get("mode")  # what it has now is learnt from its topics
+    about["left_out"] = list(document.omissions(_HARMLESS))
     return Announced({(f"shellies/{prefix}", "announce"): about}, adds=True)
 
 
@@ -213,20 +244,29 @@ def _notified(broker: str, topic: str, payload: bytes) -> Announced:
         return Announced(adds=True)
     document = json_object(payload)
     source, params = document.get("src"), document.get("params")
-    if document.get("method") not in ("NotifyStatus", "NotifyFullStatus") or not isinstance(params, dict):
-        return Announced(adds=True)
+    if not isinstance(document.get("method"), str):
+        raise ValueError("method is missing")
+    if document.get("method") not in ("NotifyStatus", "NotifyFullStatus"):
+        return Announced(adds=True)  # events, whose values have no state
+    if not isinstance(params, Declared):
+        raise ValueError("params is not an object with the status of components")
     if not isinstance(source, str) or not (found := _IDENTIFIER.fullmatch(source)) or not _PREFIX.fullmatch(prefix):
         raise ValueError("src is not the identifier of a device, or its topic cannot be used")
+    left_out = [name for name in document.omissions({"dst"}) if not name.startswith("params.")]
     if len(params) > COMPONENTS_MAX:
         raise ValueError(f"the notification has more than {COMPONENTS_MAX} components")
-    parts: dict[tuple[Group, str], Any] = {}
-    for name, status in params.items():
+    parts: dict[tuple[Group, str], Any] = {(prefix, f"{_LEFT_OUT}{plain(name)}"): None for name in left_out}
+    for name, status in params.read_all():
         component = _COMPONENT.fullmatch(name)
-        if component is None or component[1] not in _SECOND or not isinstance(status, dict):
+        if component is None or component[1] not in _SECOND or not isinstance(status, Declared):
+            if not _SECOND_HARMLESS_COMPONENTS.fullmatch(name):
+                parts[prefix, f"{_LEFT_OUT}{plain(name)}"] = None
             continue
         for member, _, _, _ in _SECOND[component[1]]:
             if _has(status, member.split(".")):
                 parts[prefix, f"{name}.{member}"] = None
+        for member in status.omissions(_SECOND_HARMLESS):
+            parts[prefix, f"{_LEFT_OUT}{plain(f'{name}.{member}')}"] = None
     if parts:
         parts[prefix, "src"] = {"address": found[1].upper(), "model": source.partition("-")[0]}
     return Announced(parts, adds=True)
@@ -236,14 +276,14 @@ def _has(status: Any, path: list[str]) -> bool:
     for name in path:
         if not isinstance(status, dict) or name not in status:
             return False
-        status = status[name]
+        status = status[name]  # null is an answer too: the device has no value now
     return status is not None
 
 
 def _first(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
     about = parts.get("announce")
     if about is None:
-        return Joined(None)
+        return Joined(None, ["its topics, until it announces itself"])
     prefix = group.removeprefix("shellies/")
     draft = Draft(
         NAME,
@@ -255,10 +295,10 @@ def _first(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
         model=about["model"],
     )
     draft.online(f"{group}/online", ["true"], ["false"])
-    for below in sorted(set(parts) - {"announce"}):
-        about_topic = _first_kind(below)
-        assert about_topic is not None, below
-        kind, how, unit = about_topic
+    draft.leave_out(about["left_out"], "announce")
+    known = {below: found for below in sorted(parts) if (found := _first_kind(below)) is not None}
+    draft.leave_out(set(parts) - known.keys() - {"announce"}, "topics")
+    for below, (kind, how, unit) in known.items():
         key, topic = below.replace("/", "."), f"{group}/{below}"
         if how in ("number", "position"):
             more: dict[str, Any] = {"scale": 60} if unit == "J" else {}
@@ -292,7 +332,7 @@ def _first(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
                     draft.actuator(key, kind, to, payload=payload, values=words, state=state, lamp=lamp)
                 else:
                     draft.actuator(key, kind, f"{topic}/command", values=words, state=state)
-    return Joined(draft.device(), draft.problems)
+    return Joined.of(draft, draft.problems)
 
 
 def _second(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
@@ -309,11 +349,13 @@ def _second(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
             model=about["model"],
         )
     except ValueError as error:
-        return Joined(None, [Problem(NAME, broker, topic, str(error))])
+        return Joined(None, (), [Problem(NAME, broker, topic, str(error))])
     draft.online(f"{group}/online", ["true"], ["false"])
     # It answers on <src>/rpc, so each device has a topic of its own for its answers.
     draft.ask(f"{group}/rpc", f'{{"id": 1, "src": "{group}/lamplighter", "method": "Shelly.GetStatus"}}')
-    for part in sorted(set(parts) - {"src"}):
+    left_out = {part for part in parts if part.startswith(_LEFT_OUT)}
+    draft.leave_out(part.removeprefix(_LEFT_OUT) for part in left_out)
+    for part in sorted(parts.keys() - left_out - {"src"}):
         component, _, member = part.partition(".")
         name = component.partition(":")[0]
         kind, payload, unit = next((k, p, u) for m, k, p, u in _SECOND[name] if m == member)
@@ -331,7 +373,7 @@ def _second(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
             **words,
         )
         _second_actuator(draft, f"{group}/rpc", component, key, kind, state)
-    return Joined(draft.device(), draft.problems)
+    return Joined.of(draft, draft.problems)
 
 
 def _second_actuator(draft: Draft, topic: str, component: str, key: str, kind: str, state: Table | None) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from lamplighter.adapters.devices.draft import Draft, own_kind, plain
 from lamplighter.adapters.mapping.sparkplug import NAMESPACE, Births
-from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined
+from lamplighter.adapters.mqtt.discovery.announced import NOT_ANNOUNCED, Announced, Format, Group, Joined
 from lamplighter.engine.errors import PayloadError
 
 NAME = "sparkplug"
@@ -52,11 +52,16 @@ def announced(broker: str, topic: str, payload: bytes) -> Announced:
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise ValueError(f"the payload has more than {PAYLOAD_BYTES_MAX} bytes")
     group, edge = found[1], [one for one in found.groups()[1:] if one is not None]
+    births = Births()
     try:
-        records = Births().records(topic, payload)
+        records = births.records(topic, payload)
     except PayloadError as error:
         raise ValueError(str(error)) from error
     draft = Draft(NAME, "/".join((group, *edge)), broker=broker, topic=topic, name=edge[-1], model="Sparkplug B")
+    for name, what in births.left_out.items():
+        draft.leave_out([what], name)
+    if not records and not draft.left_out:
+        return Announced()  # a node that has devices only
     # Births, data and deaths are one stream; the mapping has to see the births for the names behind aliases.
     read = "/".join((NAMESPACE, group, "+", *edge))
     for record in records:
@@ -71,11 +76,12 @@ def announced(broker: str, topic: str, payload: bytes) -> Announced:
         # The literal topic is checked; the rule has the wildcard.
         instead = {"member": name, "optional": True, "topic": read}
         draft.sensor(name, known, topic, "sparkplug", label=name, instead=instead)
-    return Announced({(draft.id, "birth"): draft.device()}, draft.problems)
+    return Announced({(draft.id, "birth"): Joined.of(draft)}, draft.problems)
 
 
 def joined(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
-    return Joined(parts.get("birth"))
+    found: Joined = parts.get("birth", NOT_ANNOUNCED)
+    return found
 
 
 FORMAT = Format(

@@ -13,17 +13,38 @@ from typing import Any, Literal
 from lamplighter.adapters.devices.device import Problem, Table
 from lamplighter.adapters.devices.draft import Draft, own_kind, plain
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined, json_object
+from lamplighter.adapters.mqtt.discovery.declared import Declared
 
 NAME = "tasmota"
 PREFIX = "tasmota/discovery"
 RELAYS_MAX = 32
 MEMBERS_MAX = 200
 """Of the telemetry."""
+PHASES_MAX = 4
 
 _TOPIC = re.compile(r"tasmota/discovery/([0-9A-F]{12})/(config|sensors)")
 _RELAY, _LIGHT, _SHUTTER = 1, 2, 3
 _WHITES, _COLORS = (2, 5), (3, 4, 5)
 """Kinds of lights (`lt_st`) with two whites, and with colours. All can be dimmed."""
+
+_HARMLESS = frozenset(
+    {
+        "ip", "hn", "mac", "sw", "ver", "lk", "swn", "bat", "dslp", "cam",
+    }
+)  # fmt: skip
+"""Keys of the configuration that say nothing of a value, a state or a command. `lk`: whether the channels of a light
+are one; `bat` and `dslp`: that it runs on a battery and sleeps."""
+_OPTIONS_HARMLESS = frozenset(
+    {
+        "11", "13", "20", "114", "117",
+    }
+)  # fmt: skip
+"""Options (`so`) of buttons, and of what happens at the device."""
+_TELEMETRY_HARMLESS = frozenset(
+    {
+        "Time", "TotalStartTime", "Id", "TempUnit", "PressureUnit", "SpeedUnit",
+    }
+)  # fmt: skip
 
 _KINDS = {
     "AQI": ("airQuality", None),
@@ -86,19 +107,22 @@ def joined(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
     config, telemetry = parts.get("config"), parts.get("sensors")
     topic = f"{PREFIX}/{group}/config"
     if config is None:
-        return Joined(None)
+        return Joined(None, ["its telemetry, until its configuration is announced"])
     try:
-        sent = {} if telemetry is None else json_object(telemetry)
-        draft = _configured(broker, topic, group, json_object(config), sent.get("sn"))
+        configuration = json_object(config)
+        sent = Declared({}) if telemetry is None else json_object(telemetry)
+        draft = _configured(broker, topic, group, configuration, sent.get("sn"))
     except ValueError as error:
-        return Joined(None, [Problem(NAME, broker, topic, str(error), f"{NAME}/{group}")])
-    return Joined(draft.device(), draft.problems)
+        return Joined(None, (), [Problem(NAME, broker, topic, str(error), f"{NAME}/{group}")])
+    draft.leave_out(configuration.omissions(_HARMLESS))
+    draft.leave_out(sent.omissions(_HARMLESS), "sensors")
+    return Joined.of(draft, draft.problems)
 
 
 FORMAT = Format(NAME, (f"{PREFIX}/+/config", f"{PREFIX}/+/sensors"), covers=covers, announced=announced, joined=joined)
 
 
-def _configured(broker: str, topic: str, address: str, config: Mapping[str, Any], telemetry: object) -> Draft:
+def _configured(broker: str, topic: str, address: str, config: Declared, telemetry: object) -> Draft:
     draft = Draft(
         NAME,
         address,
@@ -110,17 +134,24 @@ def _configured(broker: str, topic: str, address: str, config: Mapping[str, Any]
     )
     command, status, sent = (_topic(config, number) for number in range(3))
     words = config.get("state")
-    off, on = words[:2] if isinstance(words, list) and len(words) >= 2 else ("OFF", "ON")
+    has_words = isinstance(words, list) and len(words) >= 2
+    off, on = words[:2] if has_words else ("OFF", "ON")
+    if words is not None and not has_words:
+        draft.leave_out(["state"])
     for telemetry_and_state in ("10", "11"):
         draft.ask(f"{command}STATUS", telemetry_and_state)
     draft.online(f"{sent}LWT", [config.get("onln", "Online")], [config.get("ofln", "Offline")])
 
-    relays = _integers(config.get("rl"))[:RELAYS_MAX]
+    relays = (_integers(draft, config, "rl") or [])[:RELAYS_MAX]
     names = config.get("fn")
     names = names if isinstance(names, list) else []
     switched = [number for number, relay in enumerate(relays, 1) if relay in (_RELAY, _LIGHT)]
     options = config.get("so")
-    all_lights = isinstance(options, dict) and options.get("30") == 1
+    if not isinstance(options, Declared):
+        draft.leave_out(["so"] if options is not None else [])
+        options = Declared({})
+    all_lights = options.get("30") == 1
+    wide = options.get("82") == 1
     one_light = relays.count(_LIGHT) == 1  # else it is not known which of them a dimmer is of
     for number in switched:
         light = relays[number - 1] == _LIGHT or all_lights
@@ -135,16 +166,44 @@ def _configured(broker: str, topic: str, address: str, config: Mapping[str, Any]
         lamp = _lamp("switch", 2) if relays[number - 1] == _LIGHT and one_light else None
         draft.actuator(power, kind, f"{command}{power}", label=label or power, values=values, state=state, lamp=lamp)
     if _LIGHT in relays:
-        _light(draft, config.get("lt_st"), (command, status, sent), one_light=one_light)
-    for number in range(1, relays.count(_SHUTTER) // 2 + 1):
+        _light(draft, config.get("lt_st"), (command, status, sent), (200, 380) if wide else (153, 500), one_light)
+    shutters = _integers(draft, config, "sho")
+    # Without its options, it is not known which end of a shutter is 100.
+    for number in range(1, relays.count(_SHUTTER) // 2 + 1) if shutters is not None else ():
         key = f"ShutterPosition{number}"
         member = (f"Shutter{number}", "Position")
+        # The first bit of the shutter's options: 100 is closed.
+        is_inverted = any(bits & 1 for bits in (shutters or ())[number - 1 : number])
+        percent: dict[str, Any] = {"scale": -1, "offset": 100} if is_inverted else {}
         also = ((f"{sent}SENSOR", member), (f"{status}STATUS10", ("StatusSNS", *member)))
-        state = draft.sensor(key, "gateway:position", f"{status}RESULT", "number", member=member, unit="%", also=also)
-        draft.actuator(key, "gateway:position", f"{command}{key}", state=state, minimum=0, maximum=100)
-    if isinstance(telemetry, dict):
+        state = draft.sensor(
+            key, "gateway:position", f"{status}RESULT", "number", member=member, unit="%", also=also, **percent
+        )
+        draft.actuator(key, "gateway:position", f"{command}{key}", state=state, minimum=0, maximum=100, **percent)
+    if isinstance(telemetry, Declared):
         _telemetry(draft, f"{sent}SENSOR", f"{status}STATUS10", telemetry, (on, off))
+    elif telemetry is not None:
+        draft.leave_out(["sn, which is not an object"], "sensors")
+    _leave_out(draft, config, options, relays)
     return draft
+
+
+def _leave_out(draft: Draft, config: Declared, options: Declared, relays: list[int]) -> None:
+    """What the configuration turns on and is not read: numbers that are not those of something that is off."""
+    for key, off, what in (
+        ("swc", -1, "switches (swc), but for those in the telemetry"),
+        ("btn", 0, "buttons (btn)"),
+        ("sht", 0, "the slats of shutters (sht)"),
+        ("if", 0, "the speed of the fan (if)"),
+        ("ty", 0, "the Tuya module (ty)"),
+    ):
+        if any(number != off for number in _numbers_in(config.get(key))):
+            draft.leave_out([what])
+    on = [name for name, value in options.read_all() if value not in (0, None)]
+    draft.leave_out([f"so.{name}" for name in on if name not in ("30", "82") and name not in _OPTIONS_HARMLESS])
+    draft.leave_out([f"relays of the kind {kind} (rl)" for kind in set(relays) - {0, _RELAY, _LIGHT, _SHUTTER}])
+    if config.get("lt_st") and _LIGHT not in relays:
+        draft.leave_out(["the light (lt_st), since no relay is one"])
 
 
 def _periodic(sent: str, status: str, member: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -157,8 +216,10 @@ def _lamp(role: str, order: int) -> Table:
     return {"of": "light", "role": role, "order": order}
 
 
-def _light(draft: Draft, lights: object, topics: tuple[str, str, str], *, one_light: bool) -> None:
-    """topics: of commands, status and telemetry."""
+def _light(
+    draft: Draft, lights: object, topics: tuple[str, str, str], mireds: tuple[int, int], one_light: bool
+) -> None:
+    """topics: of commands, status and telemetry. mireds: bounds of the colour temperature."""
     command, status, sent = topics
     part, mode = (_lamp("part", 1), _lamp("mode", 0)) if one_light else (None, None)
     result = f"{status}RESULT"
@@ -170,16 +231,14 @@ def _light(draft: Draft, lights: object, topics: tuple[str, str, str], *, one_li
     draft.actuator("Dimmer", "gateway:brightness", f"{command}Dimmer", state=state, minimum=0, maximum=100, lamp=part)
     if lights in _WHITES:
         state = sensor("CT", "gateway:colorTemperature", "number", "mired")
-        kind = "gateway:colorTemperature"
-        draft.actuator("CT", kind, f"{command}CT", state=state, minimum=153, maximum=500, lamp=mode)
+        kind, (coldest, warmest) = "gateway:colorTemperature", mireds
+        draft.actuator("CT", kind, f"{command}CT", state=state, minimum=coldest, maximum=warmest, lamp=mode)
     if lights in _COLORS:
         state = sensor("HSBColor", "gateway:color", "text")
         draft.actuator("HSBColor", "gateway:color", f"{command}HSBColor", state=state, lamp=mode)
 
 
-def _telemetry(
-    draft: Draft, topic: str, answer: str, telemetry: Mapping[str, Any], words: tuple[object, object]
-) -> None:
+def _telemetry(draft: Draft, topic: str, answer: str, telemetry: Declared, words: tuple[object, object]) -> None:
     """topic: of the telemetry; answer: of the answer to a question for it; words: on and off."""
     on, off = words
     for count, path in enumerate(_members(telemetry)):
@@ -205,18 +264,26 @@ def _telemetry(
                 continue
             label = key.replace(".", " ")
             draft.sensor(key, kind, topic, "number", label=label, member=path, unit=unit, also=also)
+        elif isinstance(value, Declared):
+            draft.leave_out([key], "sensors")
+            value.settle()
+        elif last not in _TELEMETRY_HARMLESS and value not in (None, ""):
+            draft.leave_out([key], "sensors")
+        elif value is None and last not in _TELEMETRY_HARMLESS:
+            draft.leave_out([f"{key}, which has no value yet"], "sensors")
 
 
 def _members(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """The paths to single values, three levels deep, lists of phases included."""
-    if isinstance(value, dict) and len(path) < 3:
-        for name, inner in value.items():
+    """The paths to single values, three levels deep, lists of phases included; and to what is deeper or longer."""
+    if isinstance(value, Declared) and len(path) < 3:
+        for name, inner in value.read_all():
             yield from _members(inner, (*path, name))
     elif isinstance(value, list) and path:
-        for number in range(min(len(value), 4)):
-            if not isinstance(value[number], dict | list):
-                yield (*path, number)
-    elif path and not isinstance(value, dict | list):
+        for number in range(min(len(value), PHASES_MAX)):
+            yield (*path, number)
+        if len(value) > PHASES_MAX:
+            yield path
+    elif path:
         yield path
 
 
@@ -237,5 +304,18 @@ def _topic(config: Mapping[str, Any], number: int) -> str:
     return full if full.endswith("/") else f"{full}/"
 
 
-def _integers(found: object) -> list[int]:
-    return [one for one in found if isinstance(one, int)] if isinstance(found, list) else []
+def _numbers_in(found: object) -> Iterator[int]:
+    if isinstance(found, list):
+        for one in found:
+            yield from _numbers_in(one)
+    elif isinstance(found, int):
+        yield found
+
+
+def _integers(draft: Draft, config: Declared, key: str) -> list[int] | None:
+    """A list of numbers, empty if there is none; None for anything else, which is left out."""
+    found = config.get(key)
+    if found is None or (isinstance(found, list) and all(type(one) is int for one in found)):
+        return found or []
+    draft.leave_out([f"{key}, which is not a list of numbers"])
+    return None

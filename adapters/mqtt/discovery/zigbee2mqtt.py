@@ -12,16 +12,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lamplighter.adapters.devices.device import Problem, Table
-from lamplighter.adapters.devices.draft import Draft, member_path, own_kind, plain
+from lamplighter.adapters.devices.draft import Draft, json_text, member_path, own_kind, plain
 from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.mqtt.discovery.announced import (
     ANNOUNCEMENT_BYTES_MAX,
+    NOT_ANNOUNCED,
     Announced,
     Format,
     Group,
     Joined,
     json_document,
 )
+from lamplighter.adapters.mqtt.discovery.declared import Declared
 
 NAME = "zigbee2mqtt"
 DEVICES_MAX = 1_000
@@ -42,6 +44,19 @@ _STATES = {
     "cover": "gateway:cover",
 }
 """What `state` is in a specific type."""
+
+_HARMLESS = frozenset(
+    {
+        # of the entry: the radio, and what people or the converter say of the device
+        "type", "network_address", "supported", "description", "endpoints", "power_source", "date_code", "model_id",
+        "scenes", "interviewing", "manufacturer", "interview_completed", "interview_state", "software_build_id",
+        "group_id", "members", "options", "supports_ota", "icon", "source", "version",
+        # of what is exposed: texts and steps of a user interface
+        "label", "category", "endpoint", "value_min", "value_max", "value_step", "value_toggle", "presets",
+        "features",
+    }
+)  # fmt: skip
+"""Keys that say nothing of a value, a state or a command."""
 
 _KINDS = {
     "ac_frequency": "frequency",
@@ -153,31 +168,40 @@ def announced(broker: str, topic: str, payload: bytes) -> Announced:
             continue
         if found is None:
             continue
+        if isinstance(found, str):
+            parts[found, "device"] = Joined(None, ["the device, which Zigbee2MQTT does not know"])
+            continue
         problems += found.problems
         if (found.id, "device") in parts:
             problems.append(Problem(NAME, broker, topic, "the list has the address twice", found.identity))
         else:
-            parts[found.id, "device"] = found.device()
+            parts[found.id, "device"] = Joined.of(found)
     return Announced(parts, problems, below=f"{base}/")
 
 
 def joined(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
-    return Joined(parts.get("device"))
+    found: Joined = parts.get("device", NOT_ANNOUNCED)
+    return found
 
 
 FORMAT = Format(NAME, ("+/bridge/devices", "+/+/bridge/devices"), covers=covers, announced=announced, joined=joined)
 
 
-def _device(broker: str, topic: str, base: str, entry: object) -> Draft | None:
-    """The device of an entry; None for one without values: the coordinator, or a device that is disabled or new."""
-    if not isinstance(entry, dict):
+def _device(broker: str, topic: str, base: str, entry: object) -> Draft | str | None:
+    """The device of an entry; its address if nothing is known of it; None for the coordinator, and for a device that is
+    disabled."""
+    if not isinstance(entry, Declared):
         raise ValueError("it is not an object")
     definition = entry.get("definition")
-    if entry.get("type") == "Coordinator" or entry.get("disabled") is True or not isinstance(definition, dict):
+    if entry.get("type") == "Coordinator" or entry.get("disabled") is True:
         return None
     address, name = entry.get("ieee_address"), entry.get("friendly_name")
     if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
         raise ValueError("ieee_address is not an IEEE address")
+    if definition is None:
+        return address
+    if not isinstance(definition, Declared):
+        raise ValueError("definition is not an object")
     if not isinstance(name, str) or not name or name.split("/")[0] == "bridge":
         raise ValueError("friendly_name is missing, or is that of the bridge")
     draft = Draft(
@@ -196,30 +220,32 @@ def _device(broker: str, topic: str, base: str, entry: object) -> Draft | None:
             draft.problem(f"the device exposes more than {EXPOSES_MAX} values")
             break
         reader.read(exposed, context, path)
+    draft.leave_out(entry.omissions(_HARMLESS))
     # Version 1 may send the bare word, version 2 sends an object.
     for place in (f"{base}/bridge/state", f"{base}/{name}/availability"):
-        draft.online(place, ["online", '{"state":"online"}'], ["offline", '{"state":"offline"}'])
+        draft.online(place, ["online"], ["offline"], ["state"], bare=True)
     return draft
 
 
 def _exposed(
     exposes: list[Any], context: str = "", path: tuple[str, ...] = (), depth: int = 0
-) -> Iterator[tuple[dict[str, Any], str, tuple[str, ...]]]:
-    """The single values, each with the specific type that it is in, and the JSON path of what it is in.
+) -> Iterator[tuple[Declared, str, tuple[str, ...]]]:
+    """The single values, each with the specific type that it is in, and the JSON path of what it is in; composites that
+    are no values are without a type of those.
 
     A colour is one value, with its components as further ones.
     """
-    for exposed in exposes if depth < DEPTH_MAX else []:
-        if not isinstance(exposed, dict):
-            continue
+    for exposed in exposes:
+        if not isinstance(exposed, Declared):
+            exposed = Declared({})  # it is told as a value of an unknown type
         features, kind = exposed.get("features"), exposed.get("type")
-        if not isinstance(features, list):
+        if not isinstance(features, list) or depth + 1 >= DEPTH_MAX:
             yield exposed, context, path
         elif kind == "composite":
             inner = exposed.get("property")
-            if exposed.get("name") in ("color_xy", "color_hs"):
+            if exposed.get("name") in ("color_xy", "color_hs") or not isinstance(inner, str):
                 yield exposed, context, path
-            elif isinstance(inner, str):
+            else:
                 yield from _exposed(features, context, (*path, inner), depth + 1)
         else:
             yield from _exposed(features, kind if isinstance(kind, str) else "", path, depth + 1)
@@ -231,19 +257,30 @@ class _Reader:
     def __init__(self, draft: Draft, topic: str) -> None:
         self._draft, self._topic = draft, topic
 
-    def read(self, exposed: Mapping[str, Any], context: str, path: tuple[str, ...]) -> None:
+    def read(self, exposed: Declared, context: str, path: tuple[str, ...]) -> None:
         name, inner = exposed.get("name"), exposed.get("property")
-        access = exposed.get("access", 0)
-        if not isinstance(name, str) or not isinstance(inner, str) or not name or not inner:
-            return
-        if exposed.get("type") == "composite":
+        label = plain(inner) or plain(name) or "a value"
+        self._add(exposed, context, path, label)
+        exposed.settle()
+
+    def _add(self, exposed: Declared, context: str, path: tuple[str, ...], label: str) -> None:
+        name, inner, access = exposed.get("name"), exposed.get("property"), exposed.get("access", 0)
+        if name in ("color_xy", "color_hs") and isinstance(inner, str) and exposed.get("type") == "composite":
             self._color(name, inner)
+            features = exposed.get("features")
+            for component in features if isinstance(features, list) else ():
+                if isinstance(component, Declared):
+                    component.settle()  # they are always the same two numbers
+            self._draft.leave_out(exposed.omissions(_HARMLESS), label)
             return
-        if not isinstance(access, int):
+        kind = exposed.get("type")
+        read = getattr(self, f"_{kind}", None) if isinstance(kind, str) and kind in _TYPES else None
+        if not isinstance(name, str) or not isinstance(inner, str) or not name or not inner or read is None:
+            self._draft.leave_out([f"the value of the type {plain(kind) or 'unknown'}"], label)
             return
-        read = getattr(self, f"_{exposed.get('type')}", None) if exposed.get("type") in _TYPES else None
-        if read is None:
-            return  # a list, which is no single value
+        if not isinstance(access, int) or not access & (_PUBLISHED | _SET):
+            self._draft.leave_out(["the value, which is neither published nor set"], label)
+            return
         member = (*path, inner)
         try:
             member_path(member)
@@ -254,6 +291,7 @@ class _Reader:
             if access & _GET and name == "state" and not path:
                 # Other values would take radio time, and change without people or rules.
                 self._draft.ask(f"{self._topic}/get", json.dumps({inner: ""}))
+            self._draft.leave_out(exposed.omissions(_HARMLESS), label)
         except ValueError as error:
             self._draft.problem(f"{plain(name)}: {error}")
 
@@ -292,10 +330,13 @@ class _Reader:
         more: dict[str, Any] = {"on_repeat": "event"} if kind == "gateway:event" else {}
         state = self._sensor(key, kind, "text", member, access, **more)
         listed = exposed.get("values")
-        if access & _SET and isinstance(listed, list):
-            values = {str(one): _json(one) for one in listed if isinstance(one, str | int)}
-            # A blind that was told to stop reports another word.
-            self._actuator(key, kind, member, None if kind == "gateway:cover" else state, values=values)
+        if not access & _SET:
+            return
+        if not isinstance(listed, list):
+            raise ValueError("it has no list of values that can be set")
+        values = {text: _json(one) for one in listed if (text := json_text(one))}
+        # A blind that was told to stop reports another word.
+        self._actuator(key, kind, member, None if kind == "gateway:cover" else state, values=values)
 
     def _text(self, exposed: Mapping[str, Any], key: str, kind: str, member: tuple[str, ...], access: int) -> None:
         more: dict[str, Any] = {"on_repeat": "event"} if kind == "gateway:event" else {}

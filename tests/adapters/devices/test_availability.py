@@ -43,6 +43,16 @@ def test_members_and_words() -> None:
     assert found.read("home", "c", b'{"up": false}') == {"x/a": False}
 
 
+def test_a_word_with_and_without_json() -> None:
+    found = known(device(topic("b", member=["state"], bare=True)))
+    for number, payload in enumerate(
+        (b"online", b"offline", b'{"state": "online", "since": 7}', b'{"state":"offline"}')
+    ):
+        assert found.read("home", "b", payload) == {"x/a": number % 2 == 0}
+    for payload in (b"away", b"{online}", b'{"state": "away"}', b'"online"'):
+        assert found.read("home", "b", payload) == {}
+
+
 def test_topics_are_those_of_the_broker() -> None:
     found = known(device(topic("b"), topic("c")))
     assert found.filters("home") == ["b", "c"] and found.filters("shed") == []

@@ -5,7 +5,13 @@ from datetime import UTC, datetime, timedelta
 from pyoxigraph import Store
 
 from lamplighter.adapters.devices.device import Problem
-from lamplighter.adapters.devices.problems import KEPT_MAX, NEW_PER_MINUTE_MAX, Problems
+from lamplighter.adapters.devices.problems import (
+    KEPT_MAX,
+    LASTING_MAX,
+    LASTING_PER_MINUTE_MAX,
+    NEW_PER_MINUTE_MAX,
+    Problems,
+)
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -78,3 +84,44 @@ def test_a_new_run_forgets_the_problems_of_the_last_one() -> None:
     assert [row[0] for row in listed(store, problems)] == ["coap"], "those of other adapters stay"
     store.update(problems.forgetting(["coap"]))
     assert len(store) == 0
+
+
+def lasting(reason: str, device: str = "tasmota/1", about: str = "left out 1") -> Problem:
+    return Problem("tasmota", "default", f"a/{reason}", reason, device, about)
+
+
+def test_a_lasting_problem_is_replaced_and_ends() -> None:
+    store, problems = Store(), Problems("http://e/")
+    steps = [
+        lasting("a"),
+        lasting("b"),
+        lasting("b"),
+        lasting("c", about="left out 2"),
+        lasting("", about="left out 1"),
+    ]
+    reasons = []
+    for step in steps:
+        text = problems.lasting_update(step, NOW)
+        if text is not None:
+            store.update(text)
+        reasons.append(sorted(row[3] for row in listed(store, problems)))
+    assert reasons == [["a"], ["b"], ["b"], ["b", "c"], ["c"]]
+    assert problems.lasting_update(lasting("b"), NOW) and problems.lasting_update(lasting("b"), NOW) is None
+    assert problems.lasting_update(lasting("", device="tasmota/2"), NOW) is None, "it was not told"
+    store.update(problems.forgetting(["tasmota"]))
+    assert len(store) == 0
+
+
+def test_lasting_problems_are_not_forgotten_for_others_and_are_bounded() -> None:
+    store, problems = Store(), Problems("http://e/")
+    store.update(problems.lasting_update(lasting("stays"), NOW) or "")
+    for number in range(KEPT_MAX + 10):
+        store.update(problems.update(problem(str(number)), NOW + number * HOUR) or "")
+    assert "stays" in {row[3] for row in listed(store, problems)}
+    for number in range(LASTING_MAX):
+        problems.lasting_update(lasting("x", device=f"tasmota/x{number}"), NOW)
+    unwritten = problems.unwritten
+    assert problems.lasting_update(lasting("x", device="tasmota/more"), NOW) is None
+    assert problems.unwritten == unwritten + 1
+    assert sum(problems.may_change(NOW) for _ in range(1000)) == LASTING_PER_MINUTE_MAX
+    assert problems.may_change(NOW + HOUR)

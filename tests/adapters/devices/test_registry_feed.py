@@ -11,7 +11,7 @@ from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.devices.registry_feed import RegistryFeed
 from tests.support.desired_states import BASE, StatesGateway
-from tests.support.event_loops import beside, settled
+from tests.support.event_loops import beside, settled, until
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MINE = Device("plug", "mine", "default", "plug")
@@ -71,3 +71,26 @@ async def test_problems_of_other_adapters_are_left_alone() -> None:
         feed.note(Problem("mine", "", "a", "again"))
         await settled()
         assert gateway.found(reasons) == ["again", "of other"]
+
+
+async def test_a_problem_that_lasts_is_written_once_it_is_settled_and_goes_when_it_ends() -> None:
+    gateway, changes = StatesGateway(), list[int]()
+    async with feeding(gateway, changes) as feed:
+        for reason in ("first", "second"):
+            feed.note(Problem("mine", "", "a", reason, "mine/plug", "left out 1"))
+        reasons = "GRAPH ?g { ?problem a gateway:ReportedProblem ; gateway:reason ?x }"
+        await until(lambda: gateway.found(reasons) == ["second"], "the newest reason")
+        feed.note(Problem("mine", "", "a", "", "mine/plug", "left out 1"))
+        await until(lambda: not gateway.found(reasons), "the end of the problem")
+
+
+async def test_a_lasting_problem_of_a_device_that_was_removed_is_written_again() -> None:
+    gateway, changes = StatesGateway(), list[int]()
+    async with feeding(gateway, changes) as feed:
+        feed.announce([MINE])
+        feed.note(Problem("mine", "", "a", "left out", MINE.identity, "left out 1"))
+        reasons = "GRAPH ?g { ?problem a gateway:ReportedProblem ; gateway:reason ?x }"
+        await until(lambda: gateway.found(reasons) == ["left out"] and MINE.identity in feed.entries, "the problem")
+        gateway.write(feed.registry.removal(feed.entries[MINE.identity]))
+        assert not gateway.found(reasons)
+        await until(lambda: gateway.found(reasons) == ["left out"] and MINE.identity in feed.entries, "it again")

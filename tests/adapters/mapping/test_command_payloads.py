@@ -7,7 +7,7 @@ import pytest
 
 from lamplighter.adapters.mapping import CommandRule, CommandTable, command_rule
 from lamplighter.adapters.mapping.command_payloads import command_payload
-from lamplighter.engine.errors import PayloadError
+from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, literal
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.mapping_rules import BASE
@@ -44,6 +44,28 @@ def test_payload(changes: dict[str, object], state: Term, payload: str) -> None:
 
 
 @each_row(
+    ("scaling", "state", "number"),
+    [
+        ({"scale": -1, "offset": 100}, "30", "70"),
+        ({"scale": 0.392156862745}, "50", "128"),
+        ({"scale": 0.392156862745}, "100", "255"),
+        ({"scale": 25}, "30.5", "1"),
+        ({"offset": 7}, "7", "0"),
+        ({"scale": 1}, "-2.5", "-2"),
+    ],
+)
+def test_a_state_on_the_scale_of_the_device(scaling: dict[str, object], state: str, number: str) -> None:
+    for payload in ("{value}", "{json}"):
+        scaled = rule(values={}, payload=payload, **scaling)
+        assert command_payload(scaled, literal(state, datatype=XSD + "decimal")).decode() == number
+
+
+def test_a_scale_of_0_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="scale = 0"):
+        rule(scale=0)
+
+
+@each_row(
     ("changes", "state", "reason"),
     [
         ({}, literal("dim"), "not one of"),
@@ -52,6 +74,8 @@ def test_payload(changes: dict[str, object], state: Term, payload: str) -> None:
         ({"values": {}, "minimum": 0}, literal("-1", datatype=XSD + "integer"), "between 0 and inf"),
         ({"values": {}, "maximum": 1}, literal("bright"), "not a number"),
         ({"values": {}}, literal("x" * 2_000_000), "bytes"),
+        ({"values": {}, "scale": 2}, literal("bright"), "not a number"),
+        ({"values": {}, "offset": 2}, literal("1" * 65), "not a number"),
     ],
 )
 def test_states_that_give_no_message(changes: dict[str, object], state: Term, reason: str) -> None:

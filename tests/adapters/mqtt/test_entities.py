@@ -348,3 +348,11 @@ async def test_the_number_of_entities_is_bounded(monkeypatch: pytest.MonkeyPatch
         await settled()
         assert one.announcer.status() == "1 entity announced"
         assert [topic for topic, _ in one.warned] == ["*"]
+
+
+def test_the_prefix_of_discovery_may_have_levels() -> None:
+    place = HomeTopics("one", "lamplighter/one/", "my/own")
+    assert place.filters[1] == f"my/own/+/{place.node}/+/config"
+    topic = f"my/own/sensor/{place.node}/key/config"
+    assert place.announces(topic) and not place.announces(f"my/{topic}") and not place.announces(topic[3:])
+    assert place.state_of(topic) == "lamplighter/one/things/key/state"

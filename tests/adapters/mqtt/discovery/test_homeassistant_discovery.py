@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from lamplighter.adapters.devices.device import Device
-from lamplighter.adapters.mqtt.discovery.announcements import Announcements, Changes
+from lamplighter.adapters.devices.registry import Registry
+from lamplighter.adapters.devices.stored import check_record
+from lamplighter.adapters.mapping import Births, Mapping, StreamRule, StreamTable
+from lamplighter.adapters.model.readings import Reading
+from lamplighter.adapters.mqtt.discovery.announcements import Announcements, Changes, formats_of
 from lamplighter.adapters.mqtt.discovery.homeassistant import command_payload, template_path
+from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.announcements import announcements
 from tests.support.tables import each_row
 
@@ -260,3 +267,61 @@ def test_identifiers_and_options_that_are_numbers_are_their_texts() -> None:
     assert device.id == "17" and sorted(sensor.key for sensor in device.sensors) == ["0", "1", "2", "3"]
     (actuator,) = device.actuators
     assert actuator.command["values"] == {"1": "1", "2.5": "2.5", "off": "off", "true": "true"}
+
+
+def test_a_sensor_that_several_radios_hear_is_read_at_all_of_them() -> None:
+    config = {"stat_t": "+/+/BTtoMQTT/A4C1380D2B77", "val_tpl": "{{ value_json.tempc }}", "dev_cla": "temperature"}
+    (device,) = one(config | {"uniq_id": "A4C1380D2B77-tempc", "dev": {"ids": ["A4C1380D2B77"]}}).devices
+    assert device.sensors[0].table["topic"] == "+/+/BTtoMQTT/A4C1380D2B77"
+    check_record(device)
+    rules = [
+        StreamRule(msgspec.convert(rule["stream"], StreamTable), prefixes=PREFIXES, base_iri="http://e/", place=path)
+        for path, rule in Registry("http://e/").rules(device).items()
+    ]
+    read = [
+        reading
+        for radio in ("home/kitchen", "home/shed", "home/kitchen/x")
+        for reading in Mapping(rules).readings(
+            f"{radio}/BTtoMQTT/A4C1380D2B77",
+            b'{"tempc": 21.5}',
+            retained=False,
+            received=datetime.now(UTC),
+            births=Births(),
+        )
+    ]
+    assert [isinstance(reading, Reading) and reading.stream.sensor for reading in read] == (
+        ["<http://e/sensor/homeassistant/A4C1380D2B77/A4C1380D2B77-tempc>"] * 2
+    )
+
+
+@each_row(
+    "topic", ["+/+/+", "+/a", "+", "a/+b/c", "a/#", "$SYS/+/a", "a//+", "/".join(["a", "b", *"+" * 40]), "+/a/../b"]
+)
+def test_filters_that_are_too_wide_are_refused(topic: str) -> None:
+    changes = one({"stat_t": topic, "uniq_id": "x"})
+    assert not changes.devices and len(changes.problems) == 1, topic
+
+
+def test_commands_have_no_wildcards() -> None:
+    changes = one({"cmd_t": "a/+/b", "stat_t": "a/+/b/state", "uniq_id": "x"}, "switch")
+    assert [sensor.key for device in changes.devices for sensor in device.sensors] == ["x"]
+    assert not changes.devices[0].actuators and "a wildcard" in changes.problems[0].reason
+
+
+def test_prefixes_of_discovery_are_those_of_the_settings() -> None:
+    known = Announcements(formats_of(["homeassistant"], ["ha", "my/own"]), devices_max=5)
+    assert known.filters == ["ha/+/+/config", "ha/+/+/+/config", "my/own/+/+/config", "my/own/+/+/+/config"]
+    config = {"stat_t": "a/t", "uniq_id": "t", "dev": {"ids": ["a"]}}
+    for topic, covered in (
+        ("ha/sensor/t/config", True),
+        ("my/own/sensor/node/t/config", True),
+        ("homeassistant/sensor/t/config", False),
+        ("my/sensor/t/config", False),
+        ("ha/config", False),
+    ):
+        assert known.covers(topic) is covered, topic
+        changes = known.read(topic, topic, json.dumps(config | {"dev": {"ids": [topic]}}).encode())
+        assert bool(changes.devices) is covered
+    config = {"cmd_t": "ha/switch/x/config", "uniq_id": "u", "dev": {"ids": ["u"]}}
+    changes = known.read("", "ha/switch/u/config", json.dumps(config).encode())
+    assert not changes.devices and "is not one of a device" in changes.problems[0].reason

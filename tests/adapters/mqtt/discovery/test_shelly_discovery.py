@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+from paho.mqtt.client import topic_matches_sub
+
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from tests.support.announcements import announced_devices, announcements
@@ -116,3 +118,13 @@ def test_code_of_a_failed_measurement_is_no_value() -> None:
     known.read("", "shellies/shellyht-A4C1/announce", json.dumps(about).encode())
     (sensed,) = known.read("", "shellies/shellyht-A4C1/sensor/temperature", b"999.0").devices
     assert [sensor.table["no_value"] for sensor in sensed.sensors] == [["999"]]
+
+
+def test_prefixes_have_up_to_eight_levels() -> None:
+    status = {"src": "shellyplus1-a8032abe54dc", "method": "NotifyStatus", "params": {"switch:0": {"output": True}}}
+    filters = Announcements(["shelly"], devices_max=10).filters
+    for levels in range(1, 10):
+        topic = f"{'/'.join('abcdefghi'[:levels])}/events/rpc"
+        is_read = any(topic_matches_sub(one, topic) for one in filters)
+        devices = Announcements(["shelly"], devices_max=10).read("", topic, json.dumps(status).encode()).devices
+        assert is_read is bool(devices) is (levels <= 8), levels
