@@ -198,7 +198,7 @@ def announced(broker: str, topic: str, payload: bytes) -> Announced:
     prefix, _, rest = below.partition("/")
     if rest == "announce" and _PREFIX.fullmatch(prefix):
         return _introduced(broker, topic, payload)
-    if not payload or not _PREFIX.fullmatch(prefix) or _FIRST_HARMLESS.fullmatch(rest):
+    if not payload or not _PREFIX.fullmatch(prefix) or (_FIRST_HARMLESS.fullmatch(rest) and not _first_kind(rest)):
         return Announced(adds=True)
     return Announced({(f"shellies/{prefix}", rest[:PART_CHARS_MAX]): None}, adds=True)
 

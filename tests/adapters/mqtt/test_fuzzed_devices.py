@@ -22,6 +22,7 @@ import pytest
 
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.registry import Registry
+from lamplighter.adapters.literals import nil_reason
 from lamplighter.adapters.mapping import Births, Mapping, StreamRule, StreamTable
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
@@ -287,10 +288,12 @@ def mapping_of(record: Device) -> Mapping:
 
 
 def first_reading(mapping: Mapping, topic: str, payload: bytes, births: Births) -> tuple[dict[str, str], int]:
-    """The gateway's values by keys, and how many values it cannot read."""
+    """The gateway's values by keys, but for those of which it says that there is none, and how many it cannot read."""
     values: dict[str, str] = {}
     refused = 0
     for one in mapping.readings(topic, payload, retained=False, received=NOON, births=births):
+        if isinstance(one, Reading) and nil_reason(one.value) is not None:
+            continue
         if isinstance(one, Reading):
             values[lexical(one.stream.sensor).rpartition("/")[2]] = lexical(one.value)
         else:
