@@ -80,8 +80,8 @@ class Work:
     def allow(self, evaluation_ms_max: int) -> None:
         """Sets the limit. It holds from the next check."""
         self.evaluation_ms_max = evaluation_ms_max
+        # Quads that templates may make in one evaluation. They have a counter of their own, which is cheaper.
         self.quads_max = evaluation_ms_max * UNITS_PER_MS // QUAD_MADE
-        """Quads that templates may make in one evaluation. They have a counter of their own, which is cheaper."""
 
     def begin(self, quads: int | None = None, more: int = 0) -> None:
         """Begins an evaluation.

@@ -26,8 +26,8 @@ logger = EventLogger(__name__)
 CURSORS = "subscriptions", "cursors.json"
 CURSORS_BYTES_MAX = 256 * 1024 * 1024
 _CLAIMS = 5
+# The id of a subscription, and the name of its sink.
 SinkName = tuple[str, str]
-"""The id of a subscription, and the name of its sink."""
 
 
 class SinkCursor(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,8 +29,8 @@ FLUSH_S = 1.0
 STATES_S = 10.0
 # How long deliveries under way may take when the process is told to end.
 GRACE_S = 15.0
+# `SinkWorker.run` or `SinkWorker.once`.
 RunWorker = Callable[[SinkWorker, str], Coroutine[Any, Any, None]]
-"""`SinkWorker.run` or `SinkWorker.once`."""
 
 
 class SinkState(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,8 +74,8 @@ class FleetDelivery:
         self._workers: dict[SinkName, SinkWorker] = {}
         self._tasks: dict[SinkName, asyncio.Task[None]] = {}
         self._paused: dict[SinkName, Sink] = {}
+        # The last batch that the workers were told about.
         self._last = ""
-        """The last batch that the workers were told about."""
         self._written_at = 0.0
 
     def stop(self) -> None:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 VALUES_MAX = 100_000
 _BUCKETS = 65_536
 
+# Patterns of one BGP. More than one: a star; otherwise a pattern that is joined.
 PatternGroup = tuple[Pattern, ...]
-"""Patterns of one BGP. More than one: a star; otherwise a pattern that is joined."""
 
 
 def pattern_groups(

@@ -17,7 +17,6 @@ from lamplighter.cloud_sync.fleet.subscriptions.index import candidates, entries
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import Column, DataFrame
 
 # Shapes that one job of Spark matches. Planning takes more time and memory than in proportion to them: the plan of 100
@@ -83,11 +82,11 @@ def in_order(found: DataFrame) -> DataFrame:
     return found.repartition(1).sortWithinPartitions(*order)
 
 
+# The columns of MATCH by name.
 MatchRow = Mapping[str, Any]
-"""The columns of MATCH by name."""
 
 
-def match_table(rows: Iterable[MatchRow]) -> pyarrow.Table:
+def match_table(rows: Iterable[MatchRow]) -> pa.Table:
     """MATCH in the order in which each gateway committed, as `matching.in_order` sorts a frame."""
     return pa.Table.from_pylist(sorted(rows, key=_place), match_schema())
 
