@@ -150,7 +150,7 @@ class Plan:
     # --- compiling ---
 
     def _generator(self, units: QueryConstants | None) -> CodeGenerator:
-        self._work.pause()
+        self._work.slices.pause()  # compiling a plan with many patterns takes long
         return CodeGenerator(self._cts, self._hold, units, self.meter)
 
     def _hold(self, predicate: Term | None, by_object: bool) -> None:

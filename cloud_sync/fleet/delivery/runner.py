@@ -206,7 +206,7 @@ class FleetDelivery:
     def _start(self, record: SubscriptionRecord, sink: Sink, run: RunWorker) -> None:
         name = record.id, sink.name
         cursors = self._parts.cursors
-        cursor = cursors.get(name) or cursors.begin(record.id, sink.name, whole=record.begin == "all")
+        cursor = cursors.by_name.get(name) or cursors.begin(record.id, sink.name, whole=record.begin == "all")
         worker = SinkWorker(record.id, sink, cursor, self._parts)
         self._workers[name] = worker
         self._tasks[name] = asyncio.ensure_future(run(worker, self._last))
@@ -275,7 +275,7 @@ class FleetDelivery:
             for name, worker in self._workers.items()
         ]
         for name, sink in self._paused.items():
-            cursor = self._parts.cursors.get(name)
+            cursor = self._parts.cursors.by_name.get(name)
             if cursor is not None:
                 found.append(
                     SinkState(
