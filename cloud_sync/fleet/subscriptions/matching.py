@@ -39,8 +39,9 @@ def matches(events: DataFrame, followed: Sequence[FollowedSubscription]) -> Iter
     """EVENT with a column `late` -> MATCH, unsorted. The frame is valid within the block.
 
     Queries that differ only in their constants share one plan, and the index gives each plan only the events that have
-    the constants. A plan needs no shuffle; only its rows, which are few, are grouped by event.
+    the constants.
     """
+    # A plan needs no shuffle; only its rows, which are few, are grouped by event.
     queries = {one.query.shape: one.query for one in followed}
     found = candidates(events, entries(followed)).persist()
     parts: list[DataFrame] = []

@@ -169,10 +169,8 @@ class FleetPast:
         return {(row["gw"], row["epoch"]): (row["gap"]["epoch"], row["gap"]["first"] - 1) for row in rows}
 
     def _lineage(self, gateway: str, place: Place) -> dict[int, int]:
-        """Epoch -> its last valid record.
-
-        Records that the gateway lost are not part of its later dataset, even if they were shipped before.
-        """
+        """Epoch -> its last valid record."""
+        # Records that the gateway lost are not part of its later dataset, even if they were shipped before.
         found = {place[0]: place[1]}
         epoch = place[0]
         while (gateway, epoch) in self._continuations:
