@@ -90,10 +90,8 @@ class OrderState(msgspec.Struct, frozen=True):
 
 
 def read_order_state(data: Path) -> OrderState:
-    """The content of `orders.json`; the defaults if it does not exist. Raises ChangeLogError, OSError.
-
-    A damaged file is an error: old orders would be executed again.
-    """
+    """The content of `orders.json`; the defaults if it does not exist. Raises ChangeLogError, OSError."""
+    # A damaged file is an error: old orders would be executed again.
     path = data / STATE
     try:
         return json_document(read_file(path), OrderState)

@@ -301,7 +301,8 @@ class Orders:
             raise UpstreamError(f"{self._to.url}/{name}: not an answer: {error}; remove it") from error
 
     def _sent_number(self, marker: str, order: FleetOrder) -> int | None:
-        """The number under which an order with this id was sent. A marker counts only if it leads to that order."""
+        """The number under which an order with this id was sent."""
+        # A marker counts only if it leads to that order.
         content = self._to.get(marker)
         if content is None:
             return None

@@ -18,8 +18,8 @@ from lamplighter.engine.errors import ConfigurationError
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
+# Whether the wall clock is trusted. ``auto``: while it is synchronised.
 Trust = Literal["auto", "always", "never"]
-"""Whether the wall clock is trusted. ``auto``: while it is synchronised."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 # For adjtimex(2). The structure has 208 bytes on 64-bit Linux; a zeroed buffer of more is modes 0 everywhere, which

@@ -17,8 +17,8 @@ from lamplighter.engine.change_log import Seal, SegmentName, seal_name, segment_
 from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import UpstreamError
 
+# Epoch and sequence.
 Place = tuple[int, int]
-"""Epoch and sequence."""
 
 STATUS = "sync.json"
 SHIPPED = "shipped.json"

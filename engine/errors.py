@@ -318,10 +318,8 @@ class ConfigurationError(GatewayError):
 
 
 def is_fault(error: BaseException) -> bool:
-    """Whether an exception is a failure, rather than a request to end a task or the process.
-
-    A panic of the native store is a failure, although it is no Exception; its class cannot be imported.
-    """
+    """Whether an exception is a failure, rather than a request to end a task or the process."""
+    # A panic of the native store is a failure, although it is no Exception; its class cannot be imported.
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
@@ -331,8 +329,9 @@ E = TypeVar("E", bound=BaseException)
 def bare(error: E) -> E:
     """The same error without its traceback, cause and context.
 
-    For code that stores an error: a frame of the traceback refers to the error in turn. The cycle would keep everything
-    that the frames refer to, such as the request and its tokens, until the next garbage collection.
+    For code that stores an error.
     """
+    # A frame of the traceback refers to the error in turn. The cycle would keep everything that the frames refer to,
+    # such as the request and its tokens, until the next garbage collection.
     error.__traceback__ = error.__cause__ = error.__context__ = None
     return error

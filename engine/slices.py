@@ -27,10 +27,8 @@ class Slices:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether long work runs in another thread than short work.
-
-        An iterator of the native store must stay in the thread that created it.
-        """
+        """Whether long work runs in another thread than short work."""
+        # An iterator of the native store must stay in the thread that created it.
         return False
 
     def begin(self, size: int) -> None:

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from lamplighter.engine.tables import count_text, html_table
 
+# A term in N-Triples syntax.
 Term = str
-"""A term in N-Triples syntax."""
 
+# One solution: a term, or None where unbound, for each variable of its bag, in the same order.
 Binding = tuple[Term | None, ...]
-"""One solution: a term, or None where unbound, for each variable of its bag, in the same order."""
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 

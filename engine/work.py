@@ -67,7 +67,7 @@ class Work:
         slices: Slices = Slices(),  # noqa: B008 - it has no state
     ) -> None:
         self._clock = clock
-        self._slices = slices
+        self.slices = slices
         self.heavy_until = 0
         self.allow(evaluation_ms_max)
         self.turn = 0
@@ -80,8 +80,8 @@ class Work:
     def allow(self, evaluation_ms_max: int) -> None:
         """Sets the limit. It holds from the next check."""
         self.evaluation_ms_max = evaluation_ms_max
+        # Quads that templates may make in one evaluation. They have a counter of their own, which is cheaper.
         self.quads_max = evaluation_ms_max * UNITS_PER_MS // QUAD_MADE
-        """Quads that templates may make in one evaluation. They have a counter of their own, which is cheaper."""
 
     def begin(self, quads: int | None = None, more: int = 0) -> None:
         """Begins an evaluation.
@@ -92,10 +92,6 @@ class Work:
         self.turn += 1
         self._quads = quads
         self._more = more
-
-    def pause(self) -> None:
-        """Lets other tasks run, if the step is known to be long."""
-        self._slices.pause()
 
     def check(self, units: int, spent: int, sharers: int) -> None:
         """Raises TooMuchWork if a plan has exceeded its limit; else pauses.
@@ -110,7 +106,7 @@ class Work:
         if quads is None:
             allowed += self._more
             if spent > LONG_UNITS:
-                self._slices.begin(spent)  # not in a commit, which has changed something
+                self.slices.begin(spent)  # not in a commit, which has changed something
         else:
             if self._together > LONG_UNITS:
                 self.heavy_until = self.turn + HEAVY_TURNS
@@ -122,7 +118,7 @@ class Work:
         late = not elsewhere and (now - self._started) * 1000 > allowed / UNITS_PER_MS
         if late or spent > allowed:
             raise self.exceeded()
-        self._slices.pause()
+        self.slices.pause()
 
     def exceeded(self) -> TooMuchWork:
         """The error for an evaluation above the limit."""

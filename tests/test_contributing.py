@@ -266,10 +266,7 @@ JOB: Mapping[str, Edit] = {
         ),
     ),
     "cloud_sync/fleet/jobs/results.py": insert(
-        (
-            "    for result in (\n",
-            '        Result("toys", "toy", "readings by gateway", ("gw",), ("gw",), ("gw", "count")),\n',
-        )
+        ('_RESULTS = """\n', "toys | toy | readings by gateway\n    gw | gw\n    gw count\n")
     ),
     "cloud_sync/fleet/jobs/commands.py": insert(('    "all": "all jobs",\n', '    "toy": "readings by gateway",\n')),
     "docs/fleet.md": insert(("lake folder.\n", "\n### toy\n\nThe columns `gw` and `count`.\n")),

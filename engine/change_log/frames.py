@@ -35,8 +35,8 @@ class FrameWriter:
         self._compressor = zstandard.ZstdCompressor(level=LIVE_LEVEL, write_content_size=False)
         self._frame: zstandard.ZstdCompressionObj | None = None
         self._bytes = 0
+        # Whether the next line begins a frame.
         self.at_start = True
-        """Whether the next line begins a frame."""
 
     def add(self, line: bytes) -> bytes:
         """The bytes to append for a line. Once they are written, the line is readable."""

@@ -26,8 +26,8 @@ _BACK_OFF_S = (0.1, 5.0)
 _RESET = "reset"
 _BEGINNING = "the follower begins"
 
+# (path, parameters, Accept) -> an accepted answer.
 Get = Callable[[str, Mapping[str, str], str], AbstractAsyncContextManager[httpx.Response]]
-"""(path, parameters, Accept) -> an accepted answer."""
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,8 @@ class SparqlEndpoint:
         self._query_method = query_method
         self._update_method = update_method
         self._tokens = tokens
+        # Of the last answer to a query of a past dataset: its record and time, such as ``1/17 2026-11-21T...``.
         self.as_of = ""
-        """Of the last answer to a query of a past dataset: its record and time, such as ``1/17 2026-11-21T...``."""
         for url in filter(None, (self._query_url, self._update_url)):
             if tokens is not None:
                 check_private(url)

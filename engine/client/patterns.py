@@ -24,8 +24,8 @@ from lamplighter.engine.protocol.jsap import GraphNames, HttpAddress, Jsap
 from lamplighter.engine.sparql.clauses import parts
 from lamplighter.engine.terms import Bag, Term
 
+# Variable -> term, as `Bag.bindings` gives them.
 Row = Mapping[str, Term]
-"""Variable -> term, as `Bag.bindings` gives them."""
 
 Handler = Callable[[Notification], Awaitable[None] | None]
 

@@ -7,8 +7,8 @@ from typing import Any
 from lamplighter.engine.errors import MalformedRequestError, UpstreamError
 from lamplighter.engine.terms import Bag, Term
 
+# Subject, predicate and object of a constructed graph.
 Triple = tuple[Term, Term, Term]
-"""Subject, predicate and object of a constructed graph."""
 
 # Media type -> file extension, by which pyoxigraph identifies it.
 GRAPH_MEDIA_TYPES = {

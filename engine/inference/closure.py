@@ -27,8 +27,8 @@ from lamplighter.engine.inference.rules import (
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.engine.work import STEP, Meter
 
+# Has the triples of a property among the facts from now on, as they are at this moment.
 Hold = Callable[[Term], None]
-"""Has the triples of a property among the facts from now on, as they are at this moment."""
 
 # Units of work of: a triple that a rule gives, new or not; the search for a rule that gives a triple; a change of the
 # inferred graph.
@@ -47,8 +47,8 @@ class Closure:
         self._hold = hold
         self._meter = meter
         self._quads_max: int | None = quads_max
+        # The changed triples of the inferred graph; True for those that are in it now.
         self._inferred: dict[Triple, bool] = {}
-        """The changed triples of the inferred graph; True for those that are in it now."""
 
     def follow(self, gone: Iterable[Triple], come: Collection[Triple]) -> None:
         """Infers what changes when triples are no longer asserted, and when others are.

@@ -46,16 +46,16 @@ class Inference:
         self._work = work
         self._slices = slices
         self.held: set[Term] = set()
+        # Whether triples of the schema have gone, so that some predicates may be held in vain.
         self._outdated = False
-        """Whether triples of the schema have gone, so that some predicates may be held in vain."""
+        # The delta that is followed, once the CTS has it.
         self._followed: QuadDelta | None = None
-        """The delta that is followed, once the CTS has it."""
+        # Its quads in the source graphs whose predicate was not held, by predicate, when one of them is needed.
         self._late: dict[Term, QuadDelta] | None = None
-        """Its quads in the source graphs whose predicate was not held, by predicate, when one of them is needed."""
+        # What the CTS has of it.
         self._settled: list[QuadDelta] = []
-        """What the CTS has of it."""
+        # Whose facts are changed.
         self._changing: Closure | None = None
-        """Whose facts are changed."""
         meter = Meter(work)
         self._closures = [
             Closure(InferredFacts(cts, sources.of(graph), inferred_graph(graph)), self._hold, meter, quads_max)

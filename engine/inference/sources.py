@@ -30,9 +30,9 @@ class Sources:
     def readable(self, access: Access) -> Access:
         """The permissions of a client, with the inferred graphs.
 
-        A client may read or subscribe to an inferred graph if it may do so with all graphs that it follows from. Naming
-        the inferred graph itself is not sufficient: its triples would tell what the others have.
+        A client may read or subscribe to an inferred graph if it may do so with all graphs that it follows from.
         """
+        # Naming the inferred graph itself is not sufficient: its triples would tell what the others have.
         return replace(access, read=self._readable(access.read), subscribe=self._readable(access.subscribe))
 
     def _readable(self, graphs: Graphs) -> Graphs:

@@ -38,8 +38,8 @@ _EXACT = Context(prec=60)
 # Sizes up to which sums are solved here: the store's integers and decimals hold them, in any order.
 _SIZE_MAX = 10**16
 
+# (terms of the operands) -> microseconds since 1970, from `BEFORE` to `AFTER`.
 Boundary = Callable[..., int]
-"""(terms of the operands) -> microseconds since 1970, from `BEFORE` to `AFTER`."""
 
 
 def boundary(condition: ClockCondition, operands: Sequence[Variable | Constant | Term], meter: Meter) -> Boundary:
@@ -115,8 +115,8 @@ Kinds: instant and duration in microseconds, number as int or Decimal.
 """
 
 
+# The sign of a summand, and its place among the operands or its value by their terms; neither for the clock.
 _Summand = tuple[int, int | None, Callable[..., Term | None] | None]
-"""The sign of a summand, and its place among the operands or its value by their terms; neither for the clock."""
 
 
 def _solved_boundary(

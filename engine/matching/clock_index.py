@@ -37,8 +37,8 @@ from lamplighter.engine.work import Meter
 _STALE_MAX = 1024
 
 Terms = tuple[Term, ...]
+# The operands of solutions of the sources that went and that came.
 Pairs = tuple[list[Terms], list[Terms]]
-"""The operands of solutions of the sources that went and that came."""
 
 
 class ClockDelta:

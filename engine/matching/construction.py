@@ -17,8 +17,8 @@ from lamplighter.engine.terms import Binding, Quad, Term, is_blank, is_iri, is_l
 ASK_COLUMNS = ("ask",)
 TRIPLE_COLUMNS = ("subject", "predicate", "object")
 
+# A triple of a template: a term, or the column of the row that has it, in each position.
 TriplePattern = tuple[int | Term, int | Term, int | Term]
-"""A triple of a template: a term, or the column of the row that has it, in each position."""
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ _KEEPING = frozenset(
 # Factor by which a result may be longer than the operand: case folding; %XX for each of four UTF-8 bytes.
 _TIMES = {"UCASE": 3, "LCASE": 3, "ENCODE_FOR_URI": 12}
 
+# Operand -> term, None if unbound.
 Operands = Mapping[Any, Term | None]
-"""Operand -> term, None if unbound."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from lamplighter.engine.matching.reachability import PathPredicate, PathRelation
 from lamplighter.engine.slices import SLICE, Slices, sliced
 from lamplighter.engine.terms import Quad, Term
 
+# (predicate) -> its quads in all graphs; for None, the quads of all predicates.
 QuadsOf = Callable[[Term | None], Iterable[Quad]]
-"""(predicate) -> its quads in all graphs; for None, the quads of all predicates."""
 
 
 class Cts:

@@ -24,8 +24,8 @@ from lamplighter.engine.slices import LONG, SLICE, Slices, sliced
 from lamplighter.engine.terms import Binding, Quad, Term
 from lamplighter.engine.work import TooMuchWork
 
+# A unit, the rows that left its result and the rows that entered it.
 Change = tuple[SharedQuery, Rows, Rows]
-"""A unit, the rows that left its result and the rows that entered it."""
 
 # Calls of a matcher with a quad above which a commit counts as long. One takes 0.2 to 1 us.
 LONG_MATCHINGS = 20_000
@@ -34,8 +34,8 @@ SLICE_MATCHINGS = LONG_MATCHINGS * SLICE // LONG
 
 _NOTHING = QuadDelta()
 
+# The rows removed and added so far, by unit; equal rows may still stand in both lists.
 Found = dict[SharedQuery, tuple[Rows, Rows]]
-"""The rows removed and added so far, by unit; equal rows may still stand in both lists."""
 
 
 class Follower:

@@ -48,8 +48,8 @@ class PatternSignature:
 EVERYTHING = PatternSignature((TriplePattern(ANY, ANY, ANY, ANY),), graph_names=True)
 
 Owner = TypeVar("Owner")
+# (s, p, o, g, found, sign): adds what it finds to found. sign: 0 for a removed quad, 1 for an added one.
 Matcher = Callable[..., None]
-"""(s, p, o, g, found, sign): adds what it finds to found. sign: 0 for a removed quad, 1 for an added one."""
 
 
 class ByPredicate(Protocol):

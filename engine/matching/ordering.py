@@ -30,8 +30,8 @@ ORDERED = "ordered"
 ROWS_MAX = 10_000
 SPARE = 256
 
+# The sort keys of a row, then the row with the text "" for an unbound variable.
 Entry = tuple[Any, ...]
-"""The sort keys of a row, then the row with the text "" for an unbound variable."""
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ from lamplighter.engine.sparql.algebra import (
     walk,
 )
 
+# Subjects and objects that are nodes of a graph in every solution, each with the graph.
 Ends = frozenset[tuple[Part, Part | None]]
-"""Subjects and objects that are nodes of a graph in every solution, each with the graph."""
 
 
 def with_paths(tree: Node) -> Node:

@@ -52,12 +52,12 @@ from lamplighter.engine.work import Meter, Work
 
 TELESCOPED, SEEDED, COUNTED = "telescoped", "seeded", "counted"
 
+# (s, p, o, g, found, sign): found maps a unit to its rows ([removed], [added]); sign chooses the list.
 Matcher = Callable[..., None]
-"""(s, p, o, g, found, sign): found maps a unit to its rows ([removed], [added]); sign chooses the list."""
+# (s, p, o, g, seeds): adds the seeds of one quad to a set.
 Seeder = Callable[..., None]
-"""(s, p, o, g, seeds): adds the seeds of one quad to a set."""
+# (seeds, earlier, found): adds to found, by unit, the rows that agree with the seeds and with no earlier seeds.
 Evaluator = Callable[..., None]
-"""(seeds, earlier, found): adds to found, by unit, the rows that agree with the seeds and with no earlier seeds."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Plan:
     # --- compiling ---
 
     def _generator(self, units: QueryConstants | None) -> CodeGenerator:
-        self._work.pause()
+        self._work.slices.pause()  # compiling a plan with many patterns takes long
         return CodeGenerator(self._cts, self._hold, units, self.meter)
 
     def _hold(self, predicate: Term | None, by_object: bool) -> None:

@@ -110,11 +110,9 @@ class ParsedQuery:
         return self.text, dataset, fixed, equal
 
     def narrow(self, dataset: Dataset | None, terms: Sequence[Term]) -> Dataset | None:
-        """The dataset without the parts that cannot affect the result.
-
-        Clients with different read permissions then share a shape if the query reads only graphs that both may read,
-        and a plan can serve it. Most queries name their graphs, or read the default graph only.
-        """
+        """The dataset without the parts that cannot affect the result."""
+        # Clients with different read permissions then share a shape if the query reads only graphs that both may read,
+        # and a plan can serve it. Most queries name their graphs, or read the default graph only.
         if dataset is None or dataset.visible.every:
             return dataset
         default, named, visible = dataset

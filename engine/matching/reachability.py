@@ -27,13 +27,13 @@ REMEMBERED_MAX = 200_000
 BUDGET, BUDGET_GROWTH = 8, 8
 
 Nodes = dict[Term, None]
+# Node -> the nodes one hop away, for each way to make a hop.
 Halves = Sequence[Mapping[Term, Members]]
-"""Node -> the nodes one hop away, for each way to make a hop."""
 Edge = tuple[Term, Term]
+# Hops that a search does not make: start -> ends.
 Without = Mapping[Term, Nodes]
-"""Hops that a search does not make: start -> ends."""
+# (node, graph) -> whether the node can be at one end of the path in a solution; too often rather than too rarely.
 Accept = Callable[[Term, "Term | None"], bool]
-"""(node, graph) -> whether the node can be at one end of the path in a solution; too often rather than too rarely."""
 
 
 class PathPredicate(str):

@@ -60,8 +60,8 @@ class _Body:
     loops: int = 0
 
 
+# Writes the text that uses one solution, whose names are in the scope.
 Consume = Callable[[Scope], None]
-"""Writes the text that uses one solution, whose names are in the scope."""
 
 
 @lru_cache(maxsize=256)

@@ -7,8 +7,8 @@ from typing import Literal
 
 from lamplighter.engine.errors import MalformedRequestError
 
+# A class as requests, profiles and permissions name it.
 PriorityName = Literal["alarm", "control", "normal", "bulk"]
-"""A class as requests, profiles and permissions name it."""
 
 
 class Priority(IntEnum):

@@ -244,7 +244,8 @@ def requests(text: str | bytes) -> list[WireRequest | GatewayError]:
 
 
 def _requests(text: str | bytes) -> list[WireRequest | GatewayError]:
-    """As `requests`. Unknown members are skipped without decoding, so the cost follows from the size of the message."""
+    """As `requests`."""
+    # Unknown members are skipped without decoding, so the cost follows from the size of the message.
     try:
         message = _read_message(text)
         for kind, struct in _KINDS.items():

@@ -29,8 +29,8 @@ from lamplighter.engine.terms import Term
 TRIGGERS_MAX = 5_000
 
 Found = list[Violation]
+# (node, found): appends the violations of a node.
 Examine = Callable[[Term, Found], None]
-"""(node, found): appends the violations of a node."""
 
 
 class RootShape:
@@ -278,8 +278,8 @@ def _of_node(
     return examine
 
 
+# A predicate, None for any; whether the quad is followed backwards; the path from the focus node to it; the part.
 Dependency = tuple[Term | None, bool, Path | None, int | None]
-"""A predicate, None for any; whether the quad is followed backwards; the path from the focus node to it; the part."""
 
 
 def _target_path(target: FocusTarget) -> Path:

@@ -15,8 +15,8 @@ from lamplighter.engine.sparql.paths import Path, PathAlternative, PathRepeated,
 from lamplighter.engine.terms import Term
 from lamplighter.engine.work import Meter
 
+# (node) -> the nodes that a path leads to, each once. The caller must not change them.
 Walk = Callable[[Term], Collection[Term]]
-"""(node) -> the nodes that a path leads to, each once. The caller must not change them."""
 
 
 class DataGraph:

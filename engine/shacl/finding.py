@@ -10,8 +10,8 @@ from lamplighter.engine.shacl.model import ConstraintShape, Violation, sh
 from lamplighter.engine.shacl.sources import ShapeSources
 from lamplighter.engine.terms import Quad, Term
 
+# (target node, violation) -> whether it refuses an update.
 Violations = dict[tuple[Term, Violation], bool]
-"""(target node, violation) -> whether it refuses an update."""
 _MARKS = (sh("Warning"), sh("Info"))
 
 

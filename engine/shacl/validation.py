@@ -50,10 +50,10 @@ class Validation:
         self._slices = slices
         self._quads_max = quads_max
         self._meter = Meter(work)
+        # What the CTS has of the delta that is followed.
         self._applied: QuadDelta | None = None
-        """What the CTS has of the delta that is followed."""
+        # A delta that changes the shapes, and those that count once it is committed.
         self._next: tuple[QuadDelta, ViolationFinder] | None = None
-        """A delta that changes the shapes, and those that count once it is committed."""
         cts.hold(TARGET_NODE, by_object=True)
         self._marked = cts.tables[TARGET_NODE]
         try:

@@ -42,8 +42,8 @@ class Auditor:
         self._position = 0
         self._stored = store.all_quads(index.holds)
         self._renewals = store.renewals
+        # Completed comparisons of the whole store.
         self.rounds = 0
-        """Completed comparisons of the whole store."""
 
     def step(self, count: int) -> list[str]:
         """Compares the next count quads of the index and of the store; returns a message for each difference."""

@@ -48,8 +48,8 @@ MEDIA_TYPES = {
     "application/trig": ox.RdfFormat.TRIG,
 }
 
+# Creates a named tuple in half the time of its own constructor.
 _new: Any = tuple.__new__
-"""Creates a named tuple in half the time of its own constructor."""
 _TERMS = (ox.NamedNode, ox.BlankNode, ox.Literal, ox.Triple)
 # The largest number of quads in one batch of `QuadStore.batches`.
 BATCH_QUADS = 1000
@@ -138,8 +138,8 @@ class QuadStore:
         self.term_bytes_max = term_bytes_max
         self._path = path
         self.retire = retire
+        # Wraps each `select`: called with its text and the function that runs it. Used for measurements.
         self.around_select: Callable[[str, SelectRun], Bag] = lambda text, select: select()
-        """Wraps each `select`: called with its text and the function that runs it. Used for measurements."""
         self._native = ox.Store() if path is None else _open(path)
         self._readings: WeakSet[Generator[Quad | None, None, None]] = WeakSet()
         self._pending: dict[Quad, bool] = {}

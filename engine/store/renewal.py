@@ -40,12 +40,10 @@ class RenewalPolicy:
     hot_floor: int = 500
 
     def hot_dead_max(self, live: int) -> int:
-        """The dead quads of one subject above which a renewal is due. live: the live quads of the store.
-
-        With a read after each change, D dead quads cost 0.06 us * D^2 / 2 in total, and copying costs 2.2 us a quad.
-        The cost per change is least at D = sqrt(73 * live). Twice that costs a quarter more and halves the number of
-        renewals, each of which ends in a pause (`QuadStore`).
-        """
+        """The dead quads of one subject above which a renewal is due. live: the live quads of the store."""
+        # With a read after each change, D dead quads cost 0.06 us * D^2 / 2 in total, and copying costs 2.2 us a quad.
+        # The cost per change is least at D = sqrt(73 * live). Twice that costs a quarter more and halves the number of
+        # renewals, each of which ends in a pause (`QuadStore`).
         return max(self.hot_floor, 2 * math.isqrt(73 * live))
 
 

@@ -278,47 +278,47 @@ class UpdatePlan:
         self._held.append(predicate)
 
     def _compiled(self, operation: _Operation, where: Node) -> Instantiate:
-        generator = CodeGenerator(self._cts, self._hold, None, self._meter, counted=("room",))
+        writer = CodeGenerator(self._cts, self._hold, None, self._meter, counted=("room",))
         numbers = sorted({part.number for part in walk((operation, where)) for part in _constants(part)})
 
         def body() -> None:
             scope = Scope({}, {})
             for number in numbers:
-                name = generator.name("c")
-                generator.emit(f"{name} = constants[{number}]")
+                name = writer.name("c")
+                writer.emit(f"{name} = constants[{number}]")
                 scope = scope.binding(Constant(number), name)
-            generator.produce(where, scope, solution)
+            writer.produce(where, scope, solution)
 
         quads_each = len(operation.delete) + len(operation.insert)
 
         def solution(scope: Scope) -> None:
             if operation.where != Bgp(()):  # quad data makes no more quads than its text has
-                generator.emit(f"room -= {quads_each}")
-                with generator.block("if room < 0:"):
-                    generator.emit("raise TooManyQuads")
+                writer.emit(f"room -= {quads_each}")
+                with writer.block("if room < 0:"):
+                    writer.emit("raise TooManyQuads")
             for patterns, target in ((operation.delete, "deletes"), (operation.insert, "inserts")):
                 fresh: dict[Variable | Constant, str] = {}
                 for pattern in patterns:
                     for part in pattern:
                         if isinstance(part, Variable) and part.name.startswith("_:") and part not in fresh:
-                            fresh[part] = generator.name("blank")
-                            generator.emit(f"{fresh[part]} = new_blank_node()")
+                            fresh[part] = writer.name("blank")
+                            writer.emit(f"{fresh[part]} = new_blank_node()")
                 for pattern in patterns:
-                    self._instance(generator, pattern, Scope({**scope.bound, **fresh}, scope.maybe), target, nodes)
+                    self._instance(writer, pattern, Scope({**scope.bound, **fresh}, scope.maybe), target, nodes)
 
         nodes = _nodes(where)
-        self._share(generator)
-        return generator.compile("instantiate", "constants, deletes, inserts, new_blank_node, room", body)
+        self._share(writer)
+        return writer.compile("instantiate", "constants, deletes, inserts, new_blank_node, room", body)
 
     @staticmethod
-    def _share(generator: CodeGenerator) -> None:
-        generator.space["Quad"] = Quad
-        generator.space["TooManyQuads"] = _TooManyQuads
-        generator.space["new"] = tuple.__new__
+    def _share(writer: CodeGenerator) -> None:
+        writer.space["Quad"] = Quad
+        writer.space["TooManyQuads"] = _TooManyQuads
+        writer.space["new"] = tuple.__new__
 
     @staticmethod
     def _instance(
-        generator: CodeGenerator, pattern: Pattern, scope: Scope, target: str, nodes: frozenset[Variable]
+        writer: CodeGenerator, pattern: Pattern, scope: Scope, target: str, nodes: frozenset[Variable]
     ) -> None:
         """Writes the quad of a template's pattern, and the test for unbound and misplaced terms."""
         tests: list[str] = []
@@ -334,13 +334,13 @@ class UpdatePlan:
                 tests.append(f"{name}[0] == '<' and {name}[1] != '<'")
             elif place in "sg" and part not in nodes:
                 tests.append(f"{name}[0] in '<_' and {name}[1] != '<'")
-        names = ["None" if part is None else generator.part(part, scope) for part in pattern]
+        names = ["None" if part is None else writer.part(part, scope) for part in pattern]
         line = f"{target}.append(new(Quad, {tuple_text(names)}))"
         if tests:
-            with generator.block(f"if {' and '.join(dict.fromkeys(tests))}:"):
-                generator.emit(line)
+            with writer.block(f"if {' and '.join(dict.fromkeys(tests))}:"):
+                writer.emit(line)
         else:
-            generator.emit(line)
+            writer.emit(line)
 
 
 def _constants(node: Any) -> Iterable[Constant]:

@@ -285,8 +285,9 @@ class Manifest:
         """Why a segment does not fit between the landed ones; "" if it fits.
 
         A seal may name no predecessor although there must have been one: its records were cut in another way, or the
-        shipper made the seal. Its neighbours cannot know its hash.
+        shipper made the seal.
         """
+        # Its neighbours cannot know its hash.
         seal = checked.seal
         before = self._chain_hashes(seal.gw, seal.epoch, last=seal.first - 1)
         if before and seal.previous is not None and seal.previous not in {sha256 for sha256, _ in before}:

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from lamplighter.cloud_sync.fleet.collection.segment_check import Range, without
 
+# First and last sequence that a gateway reports as lost, None for all later ones, and the reason.
 Said = tuple[int, int | None, str]
-"""First and last sequence that a gateway reports as lost, None for all later ones, and the reason."""
 
 Part = TypeVar("Part", Range, tuple[int, int, str])
 

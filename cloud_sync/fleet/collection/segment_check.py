@@ -34,8 +34,8 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Quad
 
+# First and last sequence, inclusive.
 Range = tuple[int, int]
-"""First and last sequence, inclusive."""
 
 # A gateway's name, which is also the name of its folder.
 GATEWAY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")

@@ -41,9 +41,8 @@ def remove_delivered(
 ) -> tuple[int, bool]:
     """Removes lines from the files that sinks of kind `files` have written. Returns their number, and whether all sinks
     could be read.
-
-    A file stays under its name, even if it is empty now: a destination has no deletion.
     """
+    # A file stays under its name, even if it is empty now: a destination has no deletion.
     found, whole = 0, True
     for record in SubscriptionRegistry(lake).all("active", "paused", "removed").records:
         for sink in record.deliver:

@@ -42,9 +42,9 @@ def remove_ahead(
     """Removes lines from the objects `ahead/<gateway>/` of a destination. Returns their number, and whether all
     objects could be read.
 
-    gateways: whose objects are looked through. An object stays under its name, even if it is empty now: a destination
-    has no deletion. Raises UpstreamError.
+    gateways: whose objects are looked through. Raises UpstreamError.
     """
+    # An object stays under its name, even if it is empty now: a destination has no deletion.
     found, whole = 0, True
     for gateway in gateways:
         after = ""

@@ -11,8 +11,8 @@ from lamplighter.cloud_sync.fleet.lazy import pa, pc
 from lamplighter.cloud_sync.fleet.subscriptions.push import PushedOrder
 from lamplighter.engine.change_log import segment_name
 
+# Epoch and sequence.
 Place = tuple[int, int]
-"""Epoch and sequence."""
 
 # The columns of a row's last record, where they are not epoch and seq.
 _LAST = {"gateway_health": ("epoch", "last_seq"), "streams": ("until_epoch", "until_seq")}

@@ -19,8 +19,8 @@ from lamplighter.cloud_sync.fleet.subscriptions.push import PushedOrder
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.ontology import vocabulary as v
 
+# Gateway, epoch, sequence, and the graph as a term.
 Event = tuple[str, int, int, str | None]
-"""Gateway, epoch, sequence, and the graph as a term."""
 
 _PENDING = "subject.json"
 _QUADS, _GRAPHS = ("d", "a", "k"), ("created", "dropped")

@@ -26,8 +26,8 @@ logger = EventLogger(__name__)
 CURSORS = "subscriptions", "cursors.json"
 CURSORS_BYTES_MAX = 256 * 1024 * 1024
 _CLAIMS = 5
+# The id of a subscription, and the name of its sink.
 SinkName = tuple[str, str]
-"""The id of a subscription, and the name of its sink."""
 
 
 class SinkCursor(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,15 +95,12 @@ class Cursors:
         self._lease = lease
         self._mark = ""
         content = self._claim() if lease else _read_file(lake)[1]
-        self._cursors = {cursor.name: cursor for cursor in content.cursors if not _is_beyond(cursor, last)}
+        self.by_name = {cursor.name: cursor for cursor in content.cursors if not _is_beyond(cursor, last)}
         self._removed = dict(content.removed)
         self._changed = self._moved = False
 
-    def get(self, name: SinkName) -> SinkCursor | None:
-        return self._cursors.get(name)
-
     def all(self) -> list[SinkCursor]:
-        return list(self._cursors.values())
+        return list(self.by_name.values())
 
     def begin(self, subscription: str, sink: str, *, whole: bool) -> SinkCursor:
         """Adds the cursor of a new sink.
@@ -114,7 +111,7 @@ class Cursors:
         """
         position = self._removed.get(subscription, START)
         if not whole:
-            others = [cursor.position for cursor in self._cursors.values() if cursor.subscription == subscription]
+            others = [cursor.position for cursor in self.by_name.values() if cursor.subscription == subscription]
             position = max([position, *others])
         cursor = SinkCursor(subscription=subscription, sink=sink, position=position)
         self.replace(cursor)
@@ -122,25 +119,25 @@ class Cursors:
 
     def replace(self, cursor: SinkCursor) -> None:
         """Replaces a cursor in memory."""
-        self._cursors[cursor.name] = cursor
+        self.by_name[cursor.name] = cursor
         self._changed = True
 
     def move(self, cursor: SinkCursor) -> SinkCursor:
         """As `replace`, for a cursor that passed no match. It need not be written soon: a crash repeats nothing."""
-        self._cursors[cursor.name] = cursor
+        self.by_name[cursor.name] = cursor
         self._moved = True
         return cursor
 
     def remove_sinks(self, subscription: str, keep: Iterable[str] = ()) -> None:
         """Forgets the cursors of a subscription's sinks, except some."""
         kept = set(keep)
-        for name in [name for name in self._cursors if name[0] == subscription and name[1] not in kept]:
-            del self._cursors[name]
+        for name in [name for name in self.by_name if name[0] == subscription and name[1] not in kept]:
+            del self.by_name[name]
             self._changed = True
 
     def remove_subscription(self, subscription: str, end: MatchPosition) -> None:
         """Forgets a removed subscription. end: the end of the table; later matches belong to a new one of that id."""
-        if subscription not in self._removed or any(name[0] == subscription for name in self._cursors):
+        if subscription not in self._removed or any(name[0] == subscription for name in self.by_name):
             self.remove_sinks(subscription)
             self._removed[subscription] = end
             self._changed = True

@@ -59,8 +59,8 @@ class MatchTable:
         self._files = MatchFiles(self._batches)
         self._monotonic = monotonic
         self._contents: OrderedDict[str, Mapping[str, BatchRows]] = OrderedDict()
+        # The keys of the contents, sorted.
         self._ids: dict[str, list[str]] = {}
-        """The keys of the contents, sorted."""
         self._decoded: OrderedDict[tuple[str, int], pa.Table] = OrderedDict()
         self._spans: list[MatchSpan] = []
         self._listed_at: float | None = None

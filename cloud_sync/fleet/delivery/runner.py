@@ -29,8 +29,8 @@ FLUSH_S = 1.0
 STATES_S = 10.0
 # How long deliveries under way may take when the process is told to end.
 GRACE_S = 15.0
+# `SinkWorker.run` or `SinkWorker.once`.
 RunWorker = Callable[[SinkWorker, str], Coroutine[Any, Any, None]]
-"""`SinkWorker.run` or `SinkWorker.once`."""
 
 
 class SinkState(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,8 +74,8 @@ class FleetDelivery:
         self._workers: dict[SinkName, SinkWorker] = {}
         self._tasks: dict[SinkName, asyncio.Task[None]] = {}
         self._paused: dict[SinkName, Sink] = {}
+        # The last batch that the workers were told about.
         self._last = ""
-        """The last batch that the workers were told about."""
         self._written_at = 0.0
 
     def stop(self) -> None:
@@ -206,7 +206,7 @@ class FleetDelivery:
     def _start(self, record: SubscriptionRecord, sink: Sink, run: RunWorker) -> None:
         name = record.id, sink.name
         cursors = self._parts.cursors
-        cursor = cursors.get(name) or cursors.begin(record.id, sink.name, whole=record.begin == "all")
+        cursor = cursors.by_name.get(name) or cursors.begin(record.id, sink.name, whole=record.begin == "all")
         worker = SinkWorker(record.id, sink, cursor, self._parts)
         self._workers[name] = worker
         self._tasks[name] = asyncio.ensure_future(run(worker, self._last))
@@ -275,7 +275,7 @@ class FleetDelivery:
             for name, worker in self._workers.items()
         ]
         for name, sink in self._paused.items():
-            cursor = self._parts.cursors.get(name)
+            cursor = self._parts.cursors.by_name.get(name)
             if cursor is not None:
                 found.append(
                     SinkState(

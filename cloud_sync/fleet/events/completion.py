@@ -45,13 +45,13 @@ _Fact = tuple[str, int, int, bool, Term, Term, Term, Term | None]
 
 
 class KnownDescriptions:
-    """The descriptions of the streams that it has learnt."""
+    """The descriptions of the streams that it has learnt, by gateway."""
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._spark = spark
         self._lake = lake
         self._facts = table(lake, "facts")
-        self._gateways: dict[str, DescribedStreams] = defaultdict(DescribedStreams)
+        self.gateways: dict[str, DescribedStreams] = defaultdict(DescribedStreams)
 
     def learn(self, batch: TableBatch) -> None:
         """Learns the facts of a batch of the table `facts`."""
@@ -62,14 +62,14 @@ class KnownDescriptions:
         for gateway, epoch, seq, added, s, p, o, graph in rows:
             if graph is None:
                 triple = (intern(s), intern(p), intern(o))
-                self._gateways[gateway].learn((epoch, seq), added, triple)
+                self.gateways[gateway].learn((epoch, seq), added, triple)
 
     def _learn_snapshots(self, snapshots: Iterable[str]) -> None:
         for text in snapshots:
             gateway, _, file = text.rpartition("/")
             name = segment_name(file)
             if name is not None:
-                self._gateways[gateway].learn_snapshot((name.epoch, name.first))
+                self.gateways[gateway].learn_snapshot((name.epoch, name.first))
 
     def _rows(self, batch: TableBatch) -> Iterator[_Fact]:
         """The facts of a batch."""
@@ -80,10 +80,6 @@ class KnownDescriptions:
             with self._lake.fs.open(self._lake.path(self._facts.name, name), "rb") as file:
                 for part in ParquetFile(file).iter_batches(columns=list(_FACT)):
                     yield from zip(*(part.column(column).to_pylist() for column in _FACT), strict=True)
-
-    def of(self, gateway: str) -> DescribedStreams | None:
-        """The descriptions of a gateway's streams; None without any."""
-        return self._gateways.get(gateway)
 
     def complete(self, events: DataFrame) -> DataFrame:
         """EVENT -> EVENT, with the description of each subject that is a stream or the live observation of one.
@@ -131,13 +127,13 @@ class KnownDescriptions:
 
     def _of(self, named: set[tuple[str, Term]] | None) -> Iterator[tuple[str, Term, DescriptionVersion]]:
         if named is None:
-            for gateway, described in self._gateways.items():
+            for gateway, described in self.gateways.items():
                 for subject, versions in described.versions().items():
                     yield from ((gateway, subject, one) for one in versions)
             return
         for gateway, subject in named:
-            if gateway in self._gateways:
-                for one in self._gateways[gateway].versions().get(subject, ()):
+            if gateway in self.gateways:
+                for one in self.gateways[gateway].versions().get(subject, ()):
                     yield gateway, subject, one
 
 

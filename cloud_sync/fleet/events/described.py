@@ -17,8 +17,8 @@ from typing import NamedTuple
 from lamplighter.engine.terms import Term, iri
 from lamplighter.ontology import vocabulary as v
 
+# Epoch and sequence.
 Place = tuple[int, int]
-"""Epoch and sequence."""
 Triple = tuple[Term, Term, Term]
 # After all records.
 END: Place = ((1 << 31) - 1, 0)

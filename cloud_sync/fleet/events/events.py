@@ -51,11 +51,10 @@ def events(records: DataFrame, *, deleted: bool) -> DataFrame:
 
 
 def _by_graph(changes: DataFrame) -> DataFrame:
-    """Quads that are `new`, and `old`, by their graph: `graph` and `triples`, for each graph with a new one.
-
-    Most records have quads of one graph, and take a short way. Its code has to stay below the size up to which HotSpot
-    compiles a method: behind it, Spark evaluates a plan operator by operator and copies each row several times.
-    """
+    """Quads that are `new`, and `old`, by their graph: `graph` and `triples`, for each graph with a new one."""
+    # Most records have quads of one graph, and take a short way. Its code has to stay below the size up to which
+    # HotSpot compiles a method: behind it, Spark evaluates a plan operator by operator and copies each row several
+    # times.
     graphs = F.concat(_parts("new", "g"), _parts("old", "g"))
     triples = F.concat(_triples("new", True), _triples("old", False))
     whole = changes.withColumns({"graphs": graphs, "triples": triples})

@@ -13,13 +13,14 @@ _RECORD = ("gw", "epoch", "seq")
 def reactions(observations: DataFrame, actuations: DataFrame) -> DataFrame:
     """One row for each command to an actuator whose record names a record with a reading as its cause.
 
-    Only the boot clock is used, so the times are exact even if the wall clock was wrong. Returns gw, epoch, seq (of the
-    command), actuator, value, changed, cause_kind, cause_id, trigger_seq, property, feature, reading (the value),
-    reaction_ms (from the reading's record to the command's), acknowledged_ms (from the reading's record to that of the
-    device's acknowledgement; null if none came before the next change of the command, and for commands that changed
-    nothing, because the device does nothing then). Both are null if the machine was restarted in between. Commands of
-    timers are left out: the record that set the timer has no reading, and the delay is not a reaction time.
+    Returns gw, epoch, seq (of the command), actuator, value, changed, cause_kind, cause_id, trigger_seq, property,
+    feature, reading (the value), reaction_ms (from the reading's record to the command's), acknowledged_ms (from the
+    reading's record to that of the device's acknowledgement; null if none came before the next change of the command,
+    and for commands that changed nothing, because the device does nothing then). Both are null if the machine was
+    restarted in between. Commands of timers are left out: the record that set the timer has no reading, and the delay
+    is not a reaction time.
     """
+    # Only the boot clock is used, so the times are exact even if the wall clock was wrong.
     answered = _answers(actuations).where((F.col("kind") == "command") & F.col("cause_seq").isNotNull())
     readings = observations.select(
         "gw",

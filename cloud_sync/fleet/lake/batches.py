@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lamplighter.cloud_sync.fleet.lake.folder import Lake, LockLostError
-from lamplighter.cloud_sync.fleet.lazy import F, pc
+from lamplighter.cloud_sync.fleet.lazy import F, pa, pc
 from lamplighter.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -152,11 +151,11 @@ class Batches:
         rows = sum(map(self._rows, names))
         return msgspec.structs.replace(batch, files=names if rows else [], rows=rows)
 
-    def stage_rows(self, rows: pyarrow.Table, batch: TableBatch) -> TableBatch:
+    def stage_rows(self, rows: pa.Table, batch: TableBatch) -> TableBatch:
         """As `stage`, without Spark, whose jobs cost more than writing a few thousand rows."""
         return self.stage_parts([rows], rows.schema, batch)
 
-    def stage_parts(self, parts: Iterable[pyarrow.Table], schema: pyarrow.Schema, batch: TableBatch) -> TableBatch:
+    def stage_parts(self, parts: Iterable[pa.Table], schema: pa.Schema, batch: TableBatch) -> TableBatch:
         """As `stage_rows`, with a row group for each part."""
         from pyarrow.parquet import ParquetWriter
 

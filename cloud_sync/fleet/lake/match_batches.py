@@ -8,12 +8,9 @@ meaning: the batches that were merged are still there by their numbers, only the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from lamplighter.cloud_sync.fleet.lazy import pa
-
-if TYPE_CHECKING:
-    import pyarrow
 
 BATCH_DIGITS = 12
 
@@ -60,7 +57,7 @@ def _is_number(text: str) -> bool:
     return len(text) == BATCH_DIGITS and text.isascii() and text.isdigit() and text != "9" * BATCH_DIGITS
 
 
-def match_schema() -> pyarrow.Schema:
+def match_schema() -> pa.Schema:
     """The columns of MATCHES."""
     text, whole, flag = pa.string(), pa.int32(), pa.bool_()
     return pa.schema(

@@ -216,8 +216,8 @@ def _say(line: str) -> None:
 
 FORMATS = ("table", "json", "csv")
 
+# One solution: a term for each variable, None where unbound.
 Answer = Sequence[Term | None]
-"""One solution: a term for each variable, None where unbound."""
 
 
 def write_boolean(answer: bool, format: str, out: TextIO) -> None:

@@ -19,8 +19,8 @@ from lamplighter.engine.terms import Term
 
 Triple = tuple[Term, Term, Term]
 Row = tuple[Term | None, ...]
+# Those of each event that has any, with all variables.
 Solutions = dict[int, Counter[Row]]
-"""Those of each event that has any, with all variables."""
 
 # Rows that a query may have between two of its patterns in an event, by an estimate. Below it, no plan of Spark exceeds
 # one of its own bounds.

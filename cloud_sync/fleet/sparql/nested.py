@@ -84,8 +84,8 @@ class EventScope:
         )
 
 
+# The rest of the query: scope -> array of its results.
 Then = Callable[[EventScope], "Column"]
-"""The rest of the query: scope -> array of its results."""
 
 
 def nested_rows(events: DataFrame, query: FleetQuery) -> DataFrame:

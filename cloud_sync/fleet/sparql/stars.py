@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 VALUES_MAX = 100_000
 _BUCKETS = 65_536
 
+# Patterns of one BGP. More than one: a star; otherwise a pattern that is joined.
 PatternGroup = tuple[Pattern, ...]
-"""Patterns of one BGP. More than one: a star; otherwise a pattern that is joined."""
 
 
 def pattern_groups(
@@ -61,9 +61,9 @@ def star_predicates(query: FleetQuery) -> frozenset[Term]:
 def may_be_wide(quads: DataFrame, key: Sequence[str], predicates: Collection[Term]) -> bool:
     """Whether a subject may have more than `VALUES_MAX` values for one of these predicates, in one graph.
 
-    quads, key: as of `csma.solutions`. Quads are counted by a hash, which takes a tenth of the time of `values_most`. A
-    count is at least that of each subject, so only that of `values_most` proves that there are too many.
+    quads, key: as of `csma.solutions`. Quads are counted by a hash, which takes a tenth of the time of `values_most`.
     """
+    # A count is at least that of each subject, so only that of `values_most` proves that there are too many.
     bucket = F.pmod(F.xxhash64(*dict.fromkeys((*key, "s", "graph", "p"))), F.lit(_BUCKETS))
     counted = quads.where(F.col("p").isin(sorted(predicates))).groupBy(bucket.alias("bucket")).count()
     row = counted.agg(F.max("count").alias("most")).first()

@@ -243,7 +243,7 @@ class Matcher:
         )
         if records is None:
             return None
-        found = SingleMatches(followed, self._descriptions.of, rows_max * PAIRS_A_RECORD)
+        found = SingleMatches(followed, self._descriptions.gateways.get, rows_max * PAIRS_A_RECORD)
         for one in records:
             is_late = late.get(one["segment"])
             if is_late is not None:

@@ -17,7 +17,6 @@ from lamplighter.cloud_sync.fleet.subscriptions.index import candidates, entries
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import Column, DataFrame
 
 # Shapes that one job of Spark matches. Planning takes more time and memory than in proportion to them: the plan of 100
@@ -40,8 +39,9 @@ def matches(events: DataFrame, followed: Sequence[FollowedSubscription]) -> Iter
     """EVENT with a column `late` -> MATCH, unsorted. The frame is valid within the block.
 
     Queries that differ only in their constants share one plan, and the index gives each plan only the events that have
-    the constants. A plan needs no shuffle; only its rows, which are few, are grouped by event.
+    the constants.
     """
+    # A plan needs no shuffle; only its rows, which are few, are grouped by event.
     queries = {one.query.shape: one.query for one in followed}
     found = candidates(events, entries(followed)).persist()
     parts: list[DataFrame] = []
@@ -83,11 +83,11 @@ def in_order(found: DataFrame) -> DataFrame:
     return found.repartition(1).sortWithinPartitions(*order)
 
 
+# The columns of MATCH by name.
 MatchRow = Mapping[str, Any]
-"""The columns of MATCH by name."""
 
 
-def match_table(rows: Iterable[MatchRow]) -> pyarrow.Table:
+def match_table(rows: Iterable[MatchRow]) -> pa.Table:
     """MATCH in the order in which each gateway committed, as `matching.in_order` sorts a frame."""
     return pa.Table.from_pylist(sorted(rows, key=_place), match_schema())
 

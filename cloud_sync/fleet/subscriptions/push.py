@@ -144,8 +144,8 @@ class Push:
         self._registry = SubscriptionRegistry(lake)
         self._last = {(one.subscription, one.gateway): one for one in read_pushed(lake)}
         self._sent = 0
+        # Gateways at which this run has failed, with the first fault.
         self._failing: dict[str, GatewayError] = {}
-        """Gateways at which this run has failed, with the first fault."""
 
     def once(self) -> PushSummary:
         """Reads the answers of gateways, and sends what they have to be told.

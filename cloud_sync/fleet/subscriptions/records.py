@@ -21,10 +21,10 @@ _ID = r"\A[a-z0-9][a-z0-9-]{0,63}\Z"
 Id = Annotated[str, msgspec.Meta(pattern=_ID)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=QUERY_CHARACTERS_MAX)]
 Url = Annotated[str, msgspec.Meta(min_length=1, max_length=2_048, pattern=r"\A[^\x00-\x20\x7f]+\Z")]
+# An absolute path, or a plain name in the folder of systemd's credentials. Empty: none.
 FileName = Annotated[str, msgspec.Meta(max_length=1_024, pattern=r"\A(/[^\x00]*|[^/\x00]*)\Z")]
-"""An absolute path, or a plain name in the folder of systemd's credentials. Empty: none."""
+# As `fnmatch.fnmatchcase` reads it: ``*``, ``?``, ``[seq]`` and ``[!seq]``.
 GatewayPattern = Annotated[str, msgspec.Meta(min_length=1, max_length=256, pattern=r"\A[^\x00-\x1f\x7f]+\Z")]
-"""As `fnmatch.fnmatchcase` reads it: ``*``, ``?``, ``[seq]`` and ``[!seq]``."""
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 Changes: TypeAlias = Literal["added", "deleted", "both"]

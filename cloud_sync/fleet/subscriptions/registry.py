@@ -32,8 +32,8 @@ _FOLDER = ("subscriptions", "records")
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _ATTEMPTS = 5
 
+# The record as it is (None: there is none) -> as it shall be. Raises ConfigurationError if it cannot be so.
 Change = Callable[[SubscriptionRecord | None], SubscriptionRecord]
-"""The record as it is (None: there is none) -> as it shall be. Raises ConfigurationError if it cannot be so."""
 
 
 class BrokenRecord(NamedTuple):

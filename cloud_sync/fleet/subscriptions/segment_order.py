@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from lamplighter.engine.change_log import SegmentName, segment_name
 
+# Epoch and sequence.
 Place = tuple[int, int]
-"""Epoch and sequence."""
 
 # How long a segment waits for missing ones before it.
 ORDER_WAIT_S = 60.0
@@ -39,8 +39,8 @@ class SegmentOrder:
         self._matched: set[str] = set()
         self._waiting: dict[str, dict[str, SegmentName]] = {}
         self._cursors: dict[str, Place] = {}
+        # The matched segments of a gateway: where each begins, sorted, and the greatest end up to each.
         self._covered: dict[str, tuple[list[Place], list[Place]]] = {}
-        """The matched segments of a gateway: where each begins, sorted, and the greatest end up to each."""
 
     def note_matched(self, segments: Iterable[str]) -> None:
         """Segments whose matches are in the table."""

@@ -24,8 +24,8 @@ TRIPLES_TOGETHER = 20_000
 # Triples of an event that shares a store. A larger one is asked only what it may match: a query that looks at many
 # events would also join what it finds in those that it cannot match.
 SMALL = 20
+# Id and version of a subscription.
 _Key = tuple[str, int]
-"""Id and version of a subscription."""
 
 
 class _TakenEvent(NamedTuple):

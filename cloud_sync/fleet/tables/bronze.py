@@ -239,8 +239,8 @@ def ingest(
 
 
 def _remove_unbegun_checkpoint(lake: Lake) -> None:
-    """Removes the checkpoint of a stream that was killed before its first batch. Spark never begins if there is an
-    unfinished file of it (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY). No batch can be of that checkpoint."""
+    """Removes the checkpoint of a stream that was killed before its first batch. No batch can be of that checkpoint."""
+    # Spark never begins if there is an unfinished file of it (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY).
     if not any(name.isdecimal() for name in lake.names("checkpoint", "ingest", "offsets")):
         with contextlib.suppress(FileNotFoundError):
             lake.fs.rm(lake.path("checkpoint", "ingest"), recursive=True)

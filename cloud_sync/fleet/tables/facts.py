@@ -17,7 +17,6 @@ from lamplighter.engine.terms import Term, iri
 from lamplighter.ontology import vocabulary as v
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -84,7 +83,7 @@ def single_facts(record: Mapping[str, Any]) -> Iterator[Fact]:
             yield Fact(**said, added=name != "d", **quad)
 
 
-def fact_table(records: Iterable[Mapping[str, Any]]) -> pyarrow.Table:
+def fact_table(records: Iterable[Mapping[str, Any]]) -> pa.Table:
     """FACTS of some records."""
     kinds: dict[str, Any] = {
         "epoch": pa.int32(),

@@ -25,8 +25,8 @@ from lamplighter.engine.terms import Term
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# Epoch and sequence.
 Place = tuple[int, int]
-"""Epoch and sequence."""
 
 _QUAD = "gw STRING, s STRING, p STRING, o STRING, g STRING"
 _STRETCH = "gateway STRING, of_epoch INT, after BIGINT, last BIGINT"
@@ -69,8 +69,8 @@ class FleetPast:
                     self._segments[gateway].append(name)
         for names in self._segments.values():
             names.sort(key=lambda name: (name.epoch, name.first))
+        # BRONZE of these gateways.
         self.records = bronze.frame(spark, self.batches)
-        """BRONZE of these gateways."""
         if not whole:
             self.records = self.records.where(F.col("gw").isin(self.gateways))
 
@@ -169,10 +169,8 @@ class FleetPast:
         return {(row["gw"], row["epoch"]): (row["gap"]["epoch"], row["gap"]["first"] - 1) for row in rows}
 
     def _lineage(self, gateway: str, place: Place) -> dict[int, int]:
-        """Epoch -> its last valid record.
-
-        Records that the gateway lost are not part of its later dataset, even if they were shipped before.
-        """
+        """Epoch -> its last valid record."""
+        # Records that the gateway lost are not part of its later dataset, even if they were shipped before.
         found = {place[0]: place[1]}
         epoch = place[0]
         while (gateway, epoch) in self._continuations:

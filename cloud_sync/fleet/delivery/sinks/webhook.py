@@ -146,8 +146,8 @@ def signature_headers(notification: MatchNotification, key: bytes | None, timest
     return headers
 
 
+# One for each ca_file: a context has all authorities, and takes 20 ms and a megabyte.
 _contexts: dict[str, ssl.SSLContext] = {}
-"""One for each ca_file: a context has all authorities, and takes 20 ms and a megabyte."""
 
 
 def _tls(ca_file: str) -> ssl.SSLContext:

@@ -34,7 +34,7 @@ def test_cursors_are_read_again(lake: Lake) -> None:
     cursors.replace(cursor)
     assert kept(cursors)
     assert not kept(cursors)
-    assert Cursors(lake).get(("hot", "files")) == cursor
+    assert Cursors(lake).by_name.get(("hot", "files")) == cursor
 
 
 def test_each_damage_of_the_file_begins_again_and_none_advances(lake: Lake) -> None:
@@ -45,7 +45,7 @@ def test_each_damage_of_the_file_begins_again_and_none_advances(lake: Lake) -> N
     sound = path.read_bytes()
     for place in range(len(sound) - 1):
         path.write_bytes(sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :])
-        found = Cursors(lake).get(("hot", "files"))
+        found = Cursors(lake).by_name.get(("hot", "files"))
         assert found is None or found.position <= PLACE, sound[place : place + 20]
     for content in (b"", sound[:-9], b"\xff\xfe", b"[]"):
         path.write_bytes(content)

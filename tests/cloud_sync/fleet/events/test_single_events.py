@@ -42,7 +42,7 @@ def test_the_events_and_descriptions_of_a_simulated_fleet(
     found: Counter[Any] = Counter()
     for record in _records(lake, RECORD):
         for event in single_events(record, deleted=True):
-            whole = complete(event, descriptions.of(event.gw))
+            whole = complete(event, descriptions.gateways.get(event.gw))
             triples = frozenset((*((*one, True) for one in whole.new), *((*one, False) for one in whole.old)))
             said = (getattr(whole, name) for name in SAME if name != "ts")
             found[(*said, whole.ts.timestamp(), triples)] += 1

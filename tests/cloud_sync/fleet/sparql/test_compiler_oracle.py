@@ -11,8 +11,8 @@ import pytest
 
 from lamplighter.cloud_sync.fleet.sparql import csma, osma
 from lamplighter.cloud_sync.fleet.sparql.event_store import EventStore
-from lamplighter.cloud_sync.fleet.sparql.joined_rows import conjunction
 from lamplighter.cloud_sync.fleet.sparql.nested import nested_rows
+from lamplighter.cloud_sync.fleet.sparql.osma import conjunction
 from lamplighter.cloud_sync.fleet.sparql.query_text import solutions_text
 from lamplighter.engine.errors import UnsupportedRequestError
 from tests.cloud_sync.fleet.sparql.made_up_queries import (

@@ -12,7 +12,7 @@ from pyspark.sql import functions
 from benchmarks.fleet_workload import chain_query, chains
 from lamplighter.cloud_sync.fleet.events.events import events
 from lamplighter.cloud_sync.fleet.session import DEFAULTS
-from lamplighter.cloud_sync.fleet.sparql import csma, joined_rows, nested, osma
+from lamplighter.cloud_sync.fleet.sparql import csma, nested, osma
 from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
 from lamplighter.engine.errors import UnsupportedRequestError
 from tests.cloud_sync.fleet.sparql.made_up_queries import EventOracle, MadeUpEvent, MadeUpQuery
@@ -158,18 +158,18 @@ def test_an_event_with_too_many_solutions_says_so_with_a_null_row(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     monkeypatch.setattr(nested, "SOLUTIONS_MAX", 20)
-    monkeypatch.setattr(joined_rows, "ROWS_MAX", 20)
+    monkeypatch.setattr(osma, "ROWS_MAX", 20)
     assert None in rows(spark, MadeUpEvent(None, LARGE[:20]), f"SELECT * {{ {where} }}", ["osma"])[0]
 
 
 def test_a_large_event_whose_subjects_have_few_triples_each_is_answered(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joined_rows, "ROWS_MAX", 20)
+    monkeypatch.setattr(osma, "ROWS_MAX", 20)
     star = "SELECT * { ?s <urn:p> ?o . ?s ?p ?o . ?s <urn:p> ?q }"
     assert len(rows(spark, MadeUpEvent(None, LARGE[:20]), star, ["osma"])[0]) == 20
     assert rows(spark, MadeUpEvent(None, LARGE), star, ["osma"]) == [[None]]
-    monkeypatch.setattr(joined_rows, "ROWS_MAX", 40)
+    monkeypatch.setattr(osma, "ROWS_MAX", 40)
     two = (*LARGE[:20], ("<urn:0>", "<urn:p>", '"x"', True))
     assert rows(spark, MadeUpEvent(None, two), star, ["osma"]) == [[None]]  # by the estimate: 21 times 2 times 1
 
@@ -177,7 +177,7 @@ def test_a_large_event_whose_subjects_have_few_triples_each_is_answered(
 def test_the_work_on_a_large_event_is_bounded_when_a_pattern_has_no_matches(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joined_rows, "TESTS_MAX", 21 * 21 * 21 - 1)
+    monkeypatch.setattr(osma, "TESTS_MAX", 21 * 21 * 21 - 1)
     cross = "SELECT * { ?a <urn:p> ?b . ?c <urn:p> ?d . ?e <urn:p> ?f"
     event = MadeUpEvent(None, LARGE)
     assert rows(spark, event, f"{cross} . <urn:none> <urn:q> ?g }}", ["osma"]) == [[None]]
@@ -186,7 +186,7 @@ def test_the_work_on_a_large_event_is_bounded_when_a_pattern_has_no_matches(
 
 def test_which_queries_go_without_lambdas() -> None:
     def taken(where: str) -> bool:
-        return joined_rows.conjunction(fleet_query(f"SELECT * {{ {where} }}").tree) is not None
+        return osma.conjunction(fleet_query(f"SELECT * {{ {where} }}").tree) is not None
 
     assert taken("GRAPH ?g { ?s ?p ?o } VALUES ?o { 1 2 } BIND(?o * 2 AS ?d) FILTER(?d > 2 || ?g = <urn:g>)")
     assert not taken("?s ?p ?o OPTIONAL { ?s <urn:q> ?x }")
