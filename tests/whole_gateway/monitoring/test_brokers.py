@@ -101,7 +101,11 @@ async def test_a_stopped_broker_degrades_the_health_until_it_is_back(
 
             broker.start()
             await until_state(addresses, "connected")
-            assert (await health(addresses))["status"] == "ok"
+
+            async def healthy() -> bool:
+                return bool((await health(addresses))["status"] == "ok")
+
+            await until(healthy, "a healthy gateway")
             assert [row["connected"] for row in await rows(addresses, STATE)] == ["true"]
         # The triples still say "connected"; without the adapter they may be old.
         assert (await until_state(addresses, "unknown"))["reason"] == "the adapter does not run"
