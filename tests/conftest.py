@@ -37,7 +37,7 @@ _LONGEST = (
     *("tests/examples/", *_MQTT, *_WORKERS, "tests/benchmarks/", "tests/w3c/", "tests/properties/"),
 )
 """What takes long begins first, in this order."""
-_APART = ("tests/faults/", "tests/properties/", _LOSSY)
+_APART = ("tests/faults/", "tests/properties/", "tests/benchmarks/test_sub_engine.py", _LOSSY)
 """Each of their tests is a group of its own: they share nothing, and some take minutes."""
 
 _DEFAULT_PORTS = ("tests/e2e/test_demo.py", "tests/e2e/test_demo_keys.py", "tests/packaging/test_wheel.py")
