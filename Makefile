@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 TESTS ?= tests
-# Processes of the tests: one more than there are cores, because some tests wait.
-WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# Processes of the tests: two more than there are cores, because tests wait for half of their time.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 # The tests of a change: since this commit, with what is not committed.
 SINCE ?= HEAD
 # Tests write and sync thousands of small files: in memory, where there is room.

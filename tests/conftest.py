@@ -1,7 +1,7 @@
 """What holds for all tests. Which run side by side: files are shared out among the processes, the longest first.
 
-A file's tests stay together, since they share what is started for them; the cases of the oracle do not have to. Files
-whose tests use the same ports are one.
+A file's tests stay together, since they share what is started for them; those of `_APART` do not have to. Files whose
+tests use the same ports are one.
 
 Each test has a time limit, by its tier or by its own marker ``timeout``. A test that exceeds it has hung: the stacks of
 all threads are printed and the process ends. faulthandler does it, from a thread that needs no GIL: it also ends a test
@@ -26,12 +26,19 @@ from tests.support.amounts import AMOUNTS, Amounts
 from tests.support.forked_workers import ForkedWorkers, add_option
 from tests.support.times_report import TestTimes
 
-_ORACLE = "tests/properties/test_engine_oracle.py"
 _HOSTILE = "tests/faults/test_hostile_messages.py"
 _WORKERS = ("tests/gateway/workers/test_ad_hoc.py", "tests/whole_gateway/workers/test_ad_hoc.py")
 _MQTT = ("tests/adapters/mqtt/test_silence.py", "tests/adapters/test_mqtt_adapter.py")
-_WAITING = ("tests/e2e/", "tests/examples/", *_MQTT)
-_LONGEST = (_ORACLE, _HOSTILE, "tests/properties/", "tests/w3c/", *_WORKERS, *_WAITING, "tests/benchmarks/")
+_LOSSY = "tests/adapters/coap/test_lossy_lamps.py"
+_DOORS = ("tests/whole_gateway/security/test_access_at_doors.py", "tests/whole_gateway/gates/test_websocket_memory.py")
+_LONGEST = (
+    # The first ones are groups of minutes in the fault tier: one that begins last keeps a core alone.
+    *(_HOSTILE, "tests/faults/", "tests/systemd/", "tests/packaging/", *_DOORS, _LOSSY, "tests/e2e/"),
+    *("tests/examples/", *_MQTT, *_WORKERS, "tests/benchmarks/", "tests/w3c/", "tests/properties/"),
+)
+"""What takes long begins first, in this order."""
+_APART = ("tests/faults/", "tests/properties/", "tests/benchmarks/test_sub_engine.py", _LOSSY)
+"""Each of their tests is a group of its own: they share nothing, and some take minutes."""
 
 _DEFAULT_PORTS = ("tests/e2e/test_demo.py", "tests/e2e/test_demo_keys.py", "tests/packaging/test_wheel.py")
 """They start a gateway on the ports of the settings' defaults, so one process runs them."""
@@ -84,9 +91,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             limit_s = max((_TIER_LIMIT_S.get(mark.name, _LIMIT_S) for mark in item.iter_markers()), default=_LIMIT_S)
             item.add_marker(pytest.mark.timeout(limit_s))
     # A command takes a session that is there, so the tests of commands without one come before it.
-    items.sort(
-        key=lambda item: (not item.nodeid.startswith(_LONGEST), "spark" in getattr(item, "fixturenames", ())),
-    )
+    items.sort(key=lambda item: (_rank(item.nodeid), "spark" in getattr(item, "fixturenames", ())))
+
+
+def _rank(nodeid: str) -> int:
+    """The place of a test's file among the longest; that of all others is behind them."""
+    return next((place for place, files in enumerate(_LONGEST) if nodeid.startswith(files)), len(_LONGEST))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -125,7 +135,7 @@ def pytest_timeout_cancel_timer() -> bool:
 
 
 def _group_of(nodeid: str) -> str:
-    if nodeid.startswith(_ORACLE):
+    if nodeid.startswith(_APART):
         return nodeid
     together = next((files[0] for files in (_DEFAULT_PORTS, _PARSING) if nodeid.startswith(files)), None)
     return together or nodeid.partition("::")[0]

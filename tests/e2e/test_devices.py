@@ -57,7 +57,9 @@ def test_a_house_of_forty_devices_needs_no_rule(tmp_path: Path, broker: Mosquitt
         wait_for(lambda: house_is("false"), what="all devices offline")
         broker.publish(("zigbee2mqtt/room2/climate", b"\xff"))
         unread = "?problem gateway:source 'mapping' ; gateway:mqttTopic ?topic"
-        problems = f"{PREFIXES} SELECT DISTINCT ?topic {{ GRAPH ?g {{ {unread} }} }}"
+        old = "FILTER(?topic != 'zigbee2mqtt/room1/motion')"
+        # What the broker retained under the old name may be read once more, when no rule covers it any longer.
+        problems = f"{PREFIXES} SELECT DISTINCT ?topic {{ GRAPH ?g {{ {unread} }} {old} }}"
         wait_for(lambda: running.rows(problems) == [{"topic": "zigbee2mqtt/room2/climate"}], what="the problem")
         units = f"{PREFIXES} SELECT DISTINCT ?unit {{ ?stream a gateway:Stream ; qudt:hasUnit ?unit }}"
         assert "http://qudt.org/vocab/unit/LUX" in {row["unit"] for row in running.rows(units)}

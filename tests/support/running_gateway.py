@@ -168,9 +168,11 @@ async def ask(socket: ClientConnection, message: object) -> dict[str, Any]:
 
 async def until(condition: Callable[[], Awaitable[bool]], what: str = "the condition") -> None:
     """Returns once the condition holds."""
+    begun = asyncio.get_running_loop().time()
     try:
         async with asyncio.timeout(TIMEOUT_S):
             while not await condition():
-                await asyncio.sleep(0.01)
+                waited_s = asyncio.get_running_loop().time() - begun
+                await asyncio.sleep(min(max(0.01, waited_s / 10), 0.1))  # a look may cost a request and a fork
     except TimeoutError:
         raise AssertionError(f"{what} did not come true within {TIMEOUT_S} s") from None
