@@ -46,6 +46,7 @@ from lamplighter.engine.sparql.exists_variables import with_own_variables
 from lamplighter.engine.sparql.projections import with_columns
 from lamplighter.engine.sparql.requests import canonical, dataset_of, parse_query
 from lamplighter.engine.sparql.skeletons import Lifter
+from lamplighter.engine.sparql.wide_joins import bounded_joins, in_parts
 from lamplighter.engine.store.quad_store import Loaded, QuadStore, evaluating, quad_from_native, query_native
 from lamplighter.engine.tables import changes, count_text, html_table, sample, text_table
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
@@ -279,7 +280,7 @@ class Engine:
         self._clock = clock
         self._new_identifier = new_identifier
         self._spuids = Spuids()
-        self._store = QuadStore(path=store_path, term_bytes_max=term_bytes_max, slices=slices)
+        self._store = QuadStore(path=store_path, term_bytes_max=term_bytes_max, slices=slices, rewrite=bounded_joins)
         self._cts = Cts(self._store.quads_with, slices)
         lifter = Lifter(canonical)
         self._inference: Inference | None = None
@@ -808,17 +809,20 @@ class Engine:
         default_graphs: Sequence[Term] | None = None,
         named_graphs: Sequence[Term] | None = None,
         access: Access = FULL,
+        tried_first: bool = False,
     ) -> Subscription:
         """Subscribes to a SELECT query. Subscriptions to the same query share an SPU, whatever its spelling.
 
         default_graphs, named_graphs: the dataset, if the protocol names one. access: the query only sees the graphs
-        that its client may subscribe to. Raises RequestSyntaxError, AccessDeniedError for a chosen graph, and
-        UnsupportedRequestError for a query whose result does not follow from the dataset (SERVICE, NOW(), RAND()).
+        that its client may subscribe to. tried_first: whether PlanExceededError is raised where the store is to
+        evaluate the first result, since a plan needs too much work; the next call has the store do so. Raises
+        RequestSyntaxError, AccessDeniedError for a chosen graph, and UnsupportedRequestError for a query whose result
+        does not follow from the dataset (SERVICE, NOW(), RAND()).
         """
         dataset = _dataset(sparql, default_graphs, named_graphs, access)
         self._enter()
         try:
-            entered = self._subscriptions.subscribe(sparql, dataset)
+            entered = self._subscriptions.subscribe(sparql, dataset, tried_first)
             self._subscriptions.takeovers.date(self.sequence)
         finally:
             self._turn.append(None)
@@ -903,7 +907,7 @@ class Engine:
         sparql = query_at(sparql, self._clock())
         if query.form == "SELECT":
             return QueryResult(self._store.select(with_columns(sparql, query.columns), *graphs))
-        answer = query_native(self._store.native, sparql, *graphs)
+        answer = query_native(self._store.native, in_parts(sparql), *graphs)
         if isinstance(answer, ox.QueryBoolean):
             return QueryResult(bool(answer))
         assert isinstance(answer, ox.QueryTriples)

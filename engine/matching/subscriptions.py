@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lamplighter.engine.access import Dataset
 from lamplighter.engine.delta import QuadDelta
@@ -16,7 +16,7 @@ from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.following import LONG_MATCHINGS, Change, Follower
 from lamplighter.engine.matching.lutt import Lutt
 from lamplighter.engine.matching.prices import Price, Prices
-from lamplighter.engine.matching.registry import ShapeRegistry
+from lamplighter.engine.matching.registry import UNPLANNED_CHARACTERS_MAX, UNPLANNED_MAX, ShapeRegistry
 from lamplighter.engine.matching.shapes import Unit
 from lamplighter.engine.matching.spellings import QueryTextCache, Spelling
 from lamplighter.engine.matching.takeovers import Takeovers
@@ -25,9 +25,10 @@ from lamplighter.engine.matching.unit_numbers import UnitNumbers
 from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.sparql.algebra import Group, Slice, walk
 from lamplighter.engine.sparql.skeletons import Lifter
+from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Binding, Term
-from lamplighter.engine.work import TooMuchWork, Work
+from lamplighter.engine.work import PlanExceededError, TooMuchWork, Work
 
 
 class Entered(NamedTuple):
@@ -98,6 +99,7 @@ class Subscriptions:
         self.ended: dict[Unit, BaseException] = self._follower.ended
         self.faults: deque[str] = self._state.faults
         self._units = UnitNumbers()
+        self._exceeded = LruCache[Any, str](UNPLANNED_MAX, UNPLANNED_CHARACTERS_MAX)
 
     def __len__(self) -> int:
         return len(self._units)
@@ -113,19 +115,26 @@ class Subscriptions:
         shape = self._shapes.view(spelling, terms, dataset, by_store)
         return None if shape.plan is not None else shape.text(shape.constants(terms))
 
-    def subscribe(self, text: str, dataset: Dataset | None) -> Entered:
-        """Adds a subscription. Raises RequestError, StoreError; then nothing has changed."""
+    def subscribe(self, text: str, dataset: Dataset | None, tried_first: bool = False) -> Entered:
+        """Adds a subscription. Raises RequestError, StoreError; then nothing has changed.
+
+        tried_first: whether PlanExceededError is raised where the store may evaluate a first result that is too much
+        work for a plan; otherwise the store does so at once.
+        """
         spelling, terms, dataset, by_store = self._read(text, dataset)
-        self._work.begin()
+        handed_over = by_store is None and _faster_in_store(spelling)
+        self._work.begin(half=handed_over)
         try:
-            try:
-                unit, rows = self._evaluate(spelling, terms, dataset, by_store)
-            except TooMuchWork as error:
-                if not _faster_in_store(spelling):
-                    raise
-                unit, rows = self._evaluate(spelling, terms, dataset, f"the first result needs {error}")
+            unit, rows = self._evaluate(spelling, terms, dataset, by_store)
         except TooMuchWork as error:
-            raise LimitExceededError(f"the first result of the subscription needs {error}") from error
+            if not handed_over:
+                raise LimitExceededError(f"the first result of the subscription needs {error}") from error
+            by_store = f"the first result needs {error}"
+            if tried_first:
+                self._exceeded.put((spelling.key(terms, dataset), tuple(terms)), by_store, len(text))
+                raise PlanExceededError(by_store) from error
+            self._work.begin()
+            unit, rows = self._evaluate(spelling, terms, dataset, by_store)
         number = self._units.add(unit)
         unit.enter(number, spelling.columns)
         unit.shape.subscribers += 1
@@ -138,8 +147,11 @@ class Subscriptions:
             self._slices.begin(max(len(self._store), len(text)))
         spelling, terms = self._spellings.parse(text)
         dataset = spelling.narrow(dataset, terms)
-        known = spelling.key(terms, dataset) in self._shapes.by_key
-        return spelling, terms, dataset, None if known else self._left_to_store(spelling)
+        key = spelling.key(terms, dataset)
+        by_store = self._exceeded.get((key, tuple(terms)))
+        if by_store is None and key not in self._shapes.by_key:
+            by_store = self._left_to_store(spelling)
+        return spelling, terms, dataset, by_store
 
     def _evaluate(
         self, spelling: Spelling, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None = None

@@ -54,16 +54,16 @@ def in_parts(text: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def check_joins(text: str) -> None:
-    """Raises LimitExceededError for a query, written in parts, that the store would order for too long.
-
-    Queries of clients run in processes of their own and may join more: this is for what others wait for.
-    """
+def bounded_joins(text: str) -> str:
+    """A query in parts, for the store to evaluate while others wait. Raises LimitExceededError if it would order the
+    joins for too long. Queries of clients run in processes of their own, and may join more."""
+    text = in_parts(text)
     if sum(map(text.count, (*_STEPS, "/", "{", "(", "["))) > JOINED_MAX and _joined_most(text) > JOINED_MAX:
         raise LimitExceededError(
             f"more than {JOINED_MAX} groups, lists, blank nodes or paths are joined in one group; write plain triples "
             "with variables, or ask in several requests"
         )
+    return text
 
 
 @dataclass

@@ -229,7 +229,8 @@ class Subscribers:
             pending.flush_pending()  # before the subscription, for it may change the dataset, and before its record
         begun = thread_time()
         self._obligations.takeovers = True  # its first result may hand over the plan of another one
-        subscription = subscribed(self._engine, followed, access)
+        # One whose earlier subscription has just been ended has changed something: it is not begun again.
+        subscription = subscribed(self._engine, followed, access, tried_first=reset is None)
         self.evaluated_s = thread_time() - begun
         try:
             self._trials.check_rows(subscription.first)
