@@ -14,6 +14,7 @@ state of the dataset is committed only if it is exact for the present one.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +27,7 @@ import pyoxigraph as ox
 from lamplighter.engine.access import DERIVED, FULL, VIOLATIONS, Access, Dataset
 from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta
 from lamplighter.engine.errors import (
+    ArgumentTypeError,
     BrokenEngineError,
     EngineStateError,
     GatewayError,
@@ -33,6 +35,7 @@ from lamplighter.engine.errors import (
     ListenerError,
     StoreError,
     UnknownSpuidError,
+    check_type,
     is_fault,
 )
 from lamplighter.engine.matching.cts import Cts
@@ -355,6 +358,7 @@ class Engine:
     def request(self, sparql: str, using: UsingGraphs | None = None, parts: Sequence[str] = ()) -> Request:
         """An update request for `prepare`. Its text is not read yet. using: the graphs that the protocol names. parts:
         the text as several requests, of which each has the limits of one."""
+        check_type("sparql", sparql, str)
         return Request(self._updates, sparql, using, parts)
 
     def prepare(self, request: str | Request, *, access: Access = FULL, now: datetime | None = None) -> QuadDelta:
@@ -365,6 +369,10 @@ class Engine:
         """
         if isinstance(request, str):
             request = Request(self._updates, request)
+        check_type("request", request, Request)
+        check_type("access", access, Access)
+        if now is not None:
+            check_type("now", now, datetime)
         self._enter()
         try:
             try:
@@ -419,6 +427,10 @@ class Engine:
         bytes_max: int = DOCUMENT_BYTES_MAX,
     ) -> QuadDelta:
         """The delta of `load`. Nothing is changed. Raises as `load`."""
+        check_type("source", source, bytes, str, os.PathLike)
+        for name, text in (("media_type", media_type), ("graph", graph), ("base", base)):
+            check_type(name, text, str, type(None))
+        check_type("bytes_max", bytes_max, int)
         document = opened(source, media_type, bytes_max)
         self._enter()
         try:
@@ -453,6 +465,8 @@ class Engine:
         Raises AccessDeniedError, ShapesViolatedError, UnknownGraphError for a graph to drop that does not exist, and
         LimitExceededError.
         """
+        check_type("write", write, GraphWrite)
+        check_type("access", access, Access)
         self._enter()
         try:
             self._updates.permitted(access).write.check([write.graph], "write")
@@ -468,6 +482,7 @@ class Engine:
 
         Those of the other dataset are left out. Shapes do not refuse it. Nothing is changed. Raises LimitExceededError.
         """
+        check_type("delta", delta, QuadDelta)
         removed, added, kept = (
             tuple(
                 quad
@@ -509,6 +524,8 @@ class Engine:
 
     def new_inference(self, graphs: Sequence[Term | None], ontologies: Sequence[Term | None] = ()) -> Inference:
         """As `infer`, for a caller that commits its `difference` itself, and then begins it."""
+        _check_terms("graphs", graphs)
+        _check_terms("ontologies", ontologies)
         from lamplighter.engine.inference.inference import Inference  # which is not loaded while it is off
         from lamplighter.engine.inference.sources import Sources
 
@@ -574,8 +591,10 @@ class Engine:
 
     def new_validation(self, sources: ShapeSources) -> Validation:
         """As `validate`, for a caller that commits its `difference` itself, and then begins it."""
-        from lamplighter.engine.shacl.validation import Validation  # which is not loaded while it is off
+        from lamplighter.engine.shacl.sources import ShapeSources  # which is not loaded while it is off
+        from lamplighter.engine.shacl.validation import Validation
 
+        check_type("sources", sources, ShapeSources)
         return Validation(self._store, self._cts, self.work, sources, self._delta_quads_max, self._slices)
 
     def begin_validation(self, validation: Validation) -> None:
@@ -613,6 +632,7 @@ class Engine:
         number of the change-log record, if there is one. Raises EngineStateError for another delta, ListenerError, and
         BrokenEngineError after a failure that cannot be recovered from; `faults` has the tracebacks.
         """
+        check_type("delta", delta, QuadDelta)
         self._enter()
         try:
             if delta is not self._exact and delta.changes:
@@ -661,6 +681,8 @@ class Engine:
         now: with a zone; it may be earlier than the instant, because a clock may be set back. None for the engine's
         clock. For a commit at each instant at which something changes, advance to `due` first. Raises as `commit`.
         """
+        if now is not None:
+            check_type("now", now, datetime)
         instant = microseconds(self._clock() if now is None else now)
         self._enter()
         try:
@@ -673,10 +695,12 @@ class Engine:
 
     def reach(self, now: datetime) -> None:
         """Lets time go by as far as nothing is due. Earlier times are ignored."""
+        check_type("now", now, datetime)
         self.timetable.reach(microseconds(now))
 
     def changes_until(self, now: datetime) -> int:
         """How many operands of comparisons with the clock change until an instant, or more."""
+        check_type("now", now, datetime)
         return self.timetable.changes_until(microseconds(now))
 
     def _committed(
@@ -725,6 +749,8 @@ class Engine:
         A listener cannot change the engine: its calls raise EngineStateError. What it raises goes to the caller of the
         commit as a ListenerError, which has the commit; the other listeners are called all the same.
         """
+        if not callable(listener):
+            raise ArgumentTypeError(f"listener: {type(listener).__name__} instead of a function")
         self._listeners = (*self._listeners, listener)
 
         def end() -> None:
@@ -760,6 +786,7 @@ class Engine:
         Applying a sequence of consecutive deltas to the state after any of them leads to the state after the last. With
         `delta.invert()` in reverse order it leads back.
         """
+        check_type("delta", delta, QuadDelta)
         missing = self._store.missing(delta)
         return self.commit(self.prepare_change(missing) if self._derives else missing, sequence)
 
@@ -837,6 +864,7 @@ class Engine:
             self._turn.append(None)
 
     def _number(self, spuid: str) -> int:
+        check_type("spuid", spuid, str)
         number = self._spuids.number(spuid)
         if number is None or number not in self._subscriptions:
             raise UnknownSpuidError(f"no subscription has the spuid {spuid!r}; it may have ended already")
@@ -844,6 +872,7 @@ class Engine:
 
     def subscribed(self, spuid: str) -> bool:
         """Whether a subscription has this spuid; one that has ended is none."""
+        check_type("spuid", spuid, str)
         number = self._spuids.number(spuid)
         return number is not None and number in self._subscriptions
 
@@ -900,6 +929,7 @@ class Engine:
 
         Raises RequestSyntaxError, AccessDeniedError, StoreError.
         """
+        _check_query(sparql, default_graphs, named_graphs, access)
         self._check_open()
         query = parse_query(sparql)
         sparql = with_own_variables(sparql)
@@ -966,6 +996,7 @@ class Engine:
 
     def dump(self, media_type: str = "application/n-quads") -> bytes:
         """The whole dataset as N-Quads or TriG."""
+        check_type("media_type", media_type, str)
         return self._store.dump(media_type)
 
     def close(self) -> None:
@@ -999,5 +1030,24 @@ class Engine:
 def _dataset(
     sparql: str, default_graphs: Sequence[Term] | None, named_graphs: Sequence[Term] | None, access: Access
 ) -> Dataset | None:
+    _check_query(sparql, default_graphs, named_graphs, access)
     dataset = dataset_of(sparql, default_graphs, named_graphs, access.subscribe, "subscribe to")
     return None if dataset == Dataset() else dataset
+
+
+def _check_query(sparql: object, default_graphs: object, named_graphs: object, access: object) -> None:
+    """Raises ArgumentTypeError for arguments of a query or subscription."""
+    check_type("sparql", sparql, str)
+    for name, graphs in (("default_graphs", default_graphs), ("named_graphs", named_graphs)):
+        if graphs is not None:
+            _check_terms(name, graphs)
+    check_type("access", access, Access)
+
+
+def _check_terms(name: str, terms: object) -> None:
+    """Raises ArgumentTypeError for what are no terms, or None for the default graph, in a sequence."""
+    if isinstance(terms, str):  # a sequence, too
+        raise ArgumentTypeError(f"{name}: a single text instead of a list of terms")
+    check_type(name, terms, list, tuple)
+    for number, term in enumerate(terms):  # type: ignore[arg-type, var-annotated]
+        check_type(f"{name}[{number}]", term, str, type(None))

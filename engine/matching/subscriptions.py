@@ -111,7 +111,7 @@ class Subscriptions:
 
     def evaluation(self, text: str, dataset: Dataset | None) -> str | None:
         """The query that the store would evaluate for a subscription, None if a plan serves it. Raises RequestError."""
-        spelling, terms, dataset, by_store = self._read(text, dataset)
+        spelling, terms, dataset, by_store = self._parse(text, dataset)
         shape = self._shapes.view(spelling, terms, dataset, by_store)
         return None if shape.plan is not None else shape.text(shape.constants(terms))
 
@@ -121,7 +121,7 @@ class Subscriptions:
         tried_first: whether PlanExceededError is raised where the store may evaluate a first result that is too much
         work for a plan; otherwise the store does so at once.
         """
-        spelling, terms, dataset, by_store = self._read(text, dataset)
+        spelling, terms, dataset, by_store = self._parse(text, dataset)
         handed_over = by_store is None and _faster_in_store(spelling)
         self._work.begin(half=handed_over)
         try:
@@ -140,7 +140,7 @@ class Subscriptions:
         unit.shape.subscribers += 1
         return Entered(number, spelling.columns, rows, unit.spu_class)
 
-    def _read(self, text: str, dataset: Dataset | None) -> tuple[Spelling, list[Term], Dataset | None, str | None]:
+    def _parse(self, text: str, dataset: Dataset | None) -> tuple[Spelling, list[Term], Dataset | None, str | None]:
         """A query, and why a new shape of it gets no plan, if it does not. Announces work that takes long: a plan has
         the quads of its predicates indexed."""
         if max(len(self._store), len(text)) > LONG:

@@ -227,9 +227,8 @@ class Subscribers:
             self._check_room(caller.name, resumable=asked.keep is not None)  # otherwise it takes the place of that one
         if asked.keep is not None:
             pending.flush_pending()  # before the subscription, for it may change the dataset, and before its record
-        begun = thread_time()
-        self._obligations.takeovers = True  # its first result may hand over the plan of another one
-        # One whose earlier subscription has just been ended has changed something: it is not begun again.
+        begun, self._obligations.takeovers = thread_time(), True  # its first result may hand over another one's plan
+        # Not begun again behind a reset, which has changed something.
         subscription = subscribed(self._engine, followed, access, tried_first=reset is None)
         self.evaluated_s = thread_time() - begun
         try:
