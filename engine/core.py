@@ -14,6 +14,7 @@ state of the dataset is committed only if it is exact for the present one.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +27,7 @@ import pyoxigraph as ox
 from lamplighter.engine.access import DERIVED, FULL, VIOLATIONS, Access, Dataset
 from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta
 from lamplighter.engine.errors import (
+    ArgumentTypeError,
     BrokenEngineError,
     EngineStateError,
     GatewayError,
@@ -33,6 +35,7 @@ from lamplighter.engine.errors import (
     ListenerError,
     StoreError,
     UnknownSpuidError,
+    check_type,
     is_fault,
 )
 from lamplighter.engine.matching.cts import Cts
@@ -46,6 +49,7 @@ from lamplighter.engine.sparql.exists_variables import with_own_variables
 from lamplighter.engine.sparql.projections import with_columns
 from lamplighter.engine.sparql.requests import canonical, dataset_of, parse_query
 from lamplighter.engine.sparql.skeletons import Lifter
+from lamplighter.engine.sparql.wide_joins import bounded_joins, in_parts
 from lamplighter.engine.store.quad_store import Loaded, QuadStore, evaluating, quad_from_native, query_native
 from lamplighter.engine.tables import changes, count_text, html_table, sample, text_table
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
@@ -279,7 +283,7 @@ class Engine:
         self._clock = clock
         self._new_identifier = new_identifier
         self._spuids = Spuids()
-        self._store = QuadStore(path=store_path, term_bytes_max=term_bytes_max, slices=slices)
+        self._store = QuadStore(path=store_path, term_bytes_max=term_bytes_max, slices=slices, rewrite=bounded_joins)
         self._cts = Cts(self._store.quads_with, slices)
         lifter = Lifter(canonical)
         self._inference: Inference | None = None
@@ -354,6 +358,7 @@ class Engine:
     def request(self, sparql: str, using: UsingGraphs | None = None, parts: Sequence[str] = ()) -> Request:
         """An update request for `prepare`. Its text is not read yet. using: the graphs that the protocol names. parts:
         the text as several requests, of which each has the limits of one."""
+        check_type("sparql", sparql, str)
         return Request(self._updates, sparql, using, parts)
 
     def prepare(self, request: str | Request, *, access: Access = FULL, now: datetime | None = None) -> QuadDelta:
@@ -364,6 +369,10 @@ class Engine:
         """
         if isinstance(request, str):
             request = Request(self._updates, request)
+        check_type("request", request, Request)
+        check_type("access", access, Access)
+        if now is not None:
+            check_type("now", now, datetime)
         self._enter()
         try:
             try:
@@ -418,6 +427,10 @@ class Engine:
         bytes_max: int = DOCUMENT_BYTES_MAX,
     ) -> QuadDelta:
         """The delta of `load`. Nothing is changed. Raises as `load`."""
+        check_type("source", source, bytes, str, os.PathLike)
+        for name, text in (("media_type", media_type), ("graph", graph), ("base", base)):
+            check_type(name, text, str, type(None))
+        check_type("bytes_max", bytes_max, int)
         document = opened(source, media_type, bytes_max)
         self._enter()
         try:
@@ -452,6 +465,8 @@ class Engine:
         Raises AccessDeniedError, ShapesViolatedError, UnknownGraphError for a graph to drop that does not exist, and
         LimitExceededError.
         """
+        check_type("write", write, GraphWrite)
+        check_type("access", access, Access)
         self._enter()
         try:
             self._updates.permitted(access).write.check([write.graph], "write")
@@ -467,6 +482,7 @@ class Engine:
 
         Those of the other dataset are left out. Shapes do not refuse it. Nothing is changed. Raises LimitExceededError.
         """
+        check_type("delta", delta, QuadDelta)
         removed, added, kept = (
             tuple(
                 quad
@@ -508,6 +524,8 @@ class Engine:
 
     def new_inference(self, graphs: Sequence[Term | None], ontologies: Sequence[Term | None] = ()) -> Inference:
         """As `infer`, for a caller that commits its `difference` itself, and then begins it."""
+        _check_terms("graphs", graphs)
+        _check_terms("ontologies", ontologies)
         from lamplighter.engine.inference.inference import Inference  # which is not loaded while it is off
         from lamplighter.engine.inference.sources import Sources
 
@@ -573,8 +591,10 @@ class Engine:
 
     def new_validation(self, sources: ShapeSources) -> Validation:
         """As `validate`, for a caller that commits its `difference` itself, and then begins it."""
-        from lamplighter.engine.shacl.validation import Validation  # which is not loaded while it is off
+        from lamplighter.engine.shacl.sources import ShapeSources  # which is not loaded while it is off
+        from lamplighter.engine.shacl.validation import Validation
 
+        check_type("sources", sources, ShapeSources)
         return Validation(self._store, self._cts, self.work, sources, self._delta_quads_max, self._slices)
 
     def begin_validation(self, validation: Validation) -> None:
@@ -612,6 +632,7 @@ class Engine:
         number of the change-log record, if there is one. Raises EngineStateError for another delta, ListenerError, and
         BrokenEngineError after a failure that cannot be recovered from; `faults` has the tracebacks.
         """
+        check_type("delta", delta, QuadDelta)
         self._enter()
         try:
             if delta is not self._exact and delta.changes:
@@ -660,6 +681,8 @@ class Engine:
         now: with a zone; it may be earlier than the instant, because a clock may be set back. None for the engine's
         clock. For a commit at each instant at which something changes, advance to `due` first. Raises as `commit`.
         """
+        if now is not None:
+            check_type("now", now, datetime)
         instant = microseconds(self._clock() if now is None else now)
         self._enter()
         try:
@@ -672,10 +695,12 @@ class Engine:
 
     def reach(self, now: datetime) -> None:
         """Lets time go by as far as nothing is due. Earlier times are ignored."""
+        check_type("now", now, datetime)
         self.timetable.reach(microseconds(now))
 
     def changes_until(self, now: datetime) -> int:
         """How many operands of comparisons with the clock change until an instant, or more."""
+        check_type("now", now, datetime)
         return self.timetable.changes_until(microseconds(now))
 
     def _committed(
@@ -724,6 +749,8 @@ class Engine:
         A listener cannot change the engine: its calls raise EngineStateError. What it raises goes to the caller of the
         commit as a ListenerError, which has the commit; the other listeners are called all the same.
         """
+        if not callable(listener):
+            raise ArgumentTypeError(f"listener: {type(listener).__name__} instead of a function")
         self._listeners = (*self._listeners, listener)
 
         def end() -> None:
@@ -759,6 +786,7 @@ class Engine:
         Applying a sequence of consecutive deltas to the state after any of them leads to the state after the last. With
         `delta.invert()` in reverse order it leads back.
         """
+        check_type("delta", delta, QuadDelta)
         missing = self._store.missing(delta)
         return self.commit(self.prepare_change(missing) if self._derives else missing, sequence)
 
@@ -808,17 +836,20 @@ class Engine:
         default_graphs: Sequence[Term] | None = None,
         named_graphs: Sequence[Term] | None = None,
         access: Access = FULL,
+        tried_first: bool = False,
     ) -> Subscription:
         """Subscribes to a SELECT query. Subscriptions to the same query share an SPU, whatever its spelling.
 
         default_graphs, named_graphs: the dataset, if the protocol names one. access: the query only sees the graphs
-        that its client may subscribe to. Raises RequestSyntaxError, AccessDeniedError for a chosen graph, and
-        UnsupportedRequestError for a query whose result does not follow from the dataset (SERVICE, NOW(), RAND()).
+        that its client may subscribe to. tried_first: whether PlanExceededError is raised where the store is to
+        evaluate the first result, since a plan needs too much work; the next call has the store do so. Raises
+        RequestSyntaxError, AccessDeniedError for a chosen graph, and UnsupportedRequestError for a query whose result
+        does not follow from the dataset (SERVICE, NOW(), RAND()).
         """
         dataset = _dataset(sparql, default_graphs, named_graphs, access)
         self._enter()
         try:
-            entered = self._subscriptions.subscribe(sparql, dataset)
+            entered = self._subscriptions.subscribe(sparql, dataset, tried_first)
             self._subscriptions.takeovers.date(self.sequence)
         finally:
             self._turn.append(None)
@@ -833,6 +864,7 @@ class Engine:
             self._turn.append(None)
 
     def _number(self, spuid: str) -> int:
+        check_type("spuid", spuid, str)
         number = self._spuids.number(spuid)
         if number is None or number not in self._subscriptions:
             raise UnknownSpuidError(f"no subscription has the spuid {spuid!r}; it may have ended already")
@@ -840,6 +872,7 @@ class Engine:
 
     def subscribed(self, spuid: str) -> bool:
         """Whether a subscription has this spuid; one that has ended is none."""
+        check_type("spuid", spuid, str)
         number = self._spuids.number(spuid)
         return number is not None and number in self._subscriptions
 
@@ -896,6 +929,7 @@ class Engine:
 
         Raises RequestSyntaxError, AccessDeniedError, StoreError.
         """
+        _check_query(sparql, default_graphs, named_graphs, access)
         self._check_open()
         query = parse_query(sparql)
         sparql = with_own_variables(sparql)
@@ -903,7 +937,7 @@ class Engine:
         sparql = query_at(sparql, self._clock())
         if query.form == "SELECT":
             return QueryResult(self._store.select(with_columns(sparql, query.columns), *graphs))
-        answer = query_native(self._store.native, sparql, *graphs)
+        answer = query_native(self._store.native, in_parts(sparql), *graphs)
         if isinstance(answer, ox.QueryBoolean):
             return QueryResult(bool(answer))
         assert isinstance(answer, ox.QueryTriples)
@@ -962,6 +996,7 @@ class Engine:
 
     def dump(self, media_type: str = "application/n-quads") -> bytes:
         """The whole dataset as N-Quads or TriG."""
+        check_type("media_type", media_type, str)
         return self._store.dump(media_type)
 
     def close(self) -> None:
@@ -995,5 +1030,24 @@ class Engine:
 def _dataset(
     sparql: str, default_graphs: Sequence[Term] | None, named_graphs: Sequence[Term] | None, access: Access
 ) -> Dataset | None:
+    _check_query(sparql, default_graphs, named_graphs, access)
     dataset = dataset_of(sparql, default_graphs, named_graphs, access.subscribe, "subscribe to")
     return None if dataset == Dataset() else dataset
+
+
+def _check_query(sparql: object, default_graphs: object, named_graphs: object, access: object) -> None:
+    """Raises ArgumentTypeError for arguments of a query or subscription."""
+    check_type("sparql", sparql, str)
+    for name, graphs in (("default_graphs", default_graphs), ("named_graphs", named_graphs)):
+        if graphs is not None:
+            _check_terms(name, graphs)
+    check_type("access", access, Access)
+
+
+def _check_terms(name: str, terms: object) -> None:
+    """Raises ArgumentTypeError for what are no terms, or None for the default graph, in a sequence."""
+    if isinstance(terms, str):  # a sequence, too
+        raise ArgumentTypeError(f"{name}: a single text instead of a list of terms")
+    check_type(name, terms, list, tuple)
+    for number, term in enumerate(terms):  # type: ignore[arg-type, var-annotated]
+        check_type(f"{name}[{number}]", term, str, type(None))

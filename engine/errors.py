@@ -6,7 +6,8 @@
     ├── RequestError                  the request is at fault
     │   ├── RequestSyntaxError        SPARQL11ProtocolException    400  no   (is a SyntaxError)
     │   ├── MalformedRequestError     SPARQL11ProtocolException    400  no
-    │   │   └── SubscribeMemberError  Exception                    400  no   (of a subscribe or unsubscribe)
+    │   │   ├── SubscribeMemberError  Exception                    400  no   (of a subscribe or unsubscribe)
+    │   │   └── ArgumentTypeError     SPARQL11ProtocolException    400  no   (is a TypeError; of a call)
     │   ├── NotJsonError              JsonParseException           400  no
     │   ├── UnsupportedRequestError   unsupported                  400  no
     │   ├── JsapError                 jsap                         400  no
@@ -98,6 +99,17 @@ class SubscribeMemberError(MalformedRequestError):
     """A member of a subscribe or unsubscribe is missing or has the wrong type. The code is that of SEPA's broker."""
 
     code = "Exception"
+
+
+class ArgumentTypeError(MalformedRequestError, TypeError):
+    """An argument of a call has a wrong type. The message names it. The call has had no effect."""
+
+
+def check_type(name: str, value: object, *types: type) -> None:
+    """Raises ArgumentTypeError for an argument that has none of these types."""
+    if not isinstance(value, types):
+        wanted = " or ".join("None" if one is type(None) else one.__name__ for one in types)
+        raise ArgumentTypeError(f"{name}: {type(value).__name__} instead of {wanted}")
 
 
 class NotJsonError(RequestError):

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from sys import maxsize
 from typing import Final
 
+from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.slices import Slices
 
 # Default limit of one evaluation, in milliseconds.
@@ -52,6 +53,11 @@ class TooMuchWork(Exception):
     """An evaluation exceeds its limit. The message says what it needs, and the cure."""
 
 
+class PlanExceededError(LimitExceededError):
+    """The plan of a request needs too much work, and the store may need less. What is asked for again is evaluated by
+    the store, so a caller that must not block has it pass a trial before."""
+
+
 class Work:
     """The limit of one engine's evaluations, and the state of the current one.
 
@@ -83,12 +89,14 @@ class Work:
         # Quads that templates may make in one evaluation. They have a counter of their own, which is cheaper.
         self.quads_max = evaluation_ms_max * UNITS_PER_MS // QUAD_MADE
 
-    def begin(self, quads: int | None = None, more: int = 0) -> None:
+    def begin(self, quads: int | None = None, more: int = 0, *, half: bool = False) -> None:
         """Begins an evaluation.
 
         quads: for the evaluation of all plans in a commit, how many quads it changes. more: units beyond the limit, for
-        another evaluation.
+        another evaluation. half: whether half of the limit is allowed, since the store evaluates what needs more.
         """
+        if half:
+            more -= self.evaluation_ms_max * UNITS_PER_MS // 2
         self.turn += 1
         self._quads = quads
         self._more = more

@@ -1,9 +1,8 @@
 """Sharing: what all clients use together, and the part of it that one client may have.
 
-One rule holds for every shared room, whatever it counts: a client may hold as much as it leaves free. One alone gets
-half, the next one half of the rest, and so on. So none takes all of it from the others. Where requests wait instead of
-being refused, clients have their turns one after another. Where something can be dropped instead, the client that has
-most of it loses it.
+The rule of `engine.sharing` holds for every shared room, whatever it counts. Where requests wait instead of being
+refused, clients have their turns one after another. Where something can be dropped instead, the client that has most of
+it loses it.
 
 A client is named by `Caller.client`. "" stands for those that have no share, because they belong to the operator: they
 may take all that is free.
@@ -16,52 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-
-class Usage:
-    """The use of one resource by each client. Clients that use nothing take no memory. total: of all."""
-
-    def __init__(self) -> None:
-        self._of: dict[str, int] = {}
-        self.total = 0
-
-    def add(self, client: str, amount: int = 1) -> None:
-        """amount: negative to release."""
-        self.total += amount
-        now = self._of.get(client, 0) + amount
-        if now:
-            self._of[client] = now
-        else:
-            self._of.pop(client, None)
-
-    def of(self, client: str) -> int:
-        return self._of.get(client, 0)
-
-    def most(self) -> int:
-        """The largest use of one client."""
-        return max(self._of.values(), default=0)
-
-    def heaviest(self) -> str:
-        return max(self._of, key=self.of)
-
-    def __len__(self) -> int:
-        """The number of clients that use it."""
-        return len(self._of)
-
-
-def fits(client: str, used: int, more: int, free: int) -> bool:
-    """Whether a client that holds `used` may hold `more` of what is free."""
-    if not client:
-        return more <= free
-    return used + 2 * more <= free + 1 and more <= free  # the last place of all can be taken, too
-
-
-def refusal(client: str, used: int, more: int, free: int, room: str) -> str:
-    """Why a client may not hold so much more, empty if it may; otherwise as `fits`. room: its name and size."""
-    if fits(client, used, more, free):
-        return ""
-    if more > free:
-        return f"{room} is reached"
-    return f"this client holds {used} of {room}, and leaves {free} to others; a client may hold as much as it leaves"
+from lamplighter.engine.sharing import Usage, refusal
 
 
 class TotalBudget:

@@ -24,6 +24,7 @@ ALLOWED = {
         "engine.log_events",
         "engine.networks",
         "engine.pacing",
+        "engine.sharing",
         "engine.tables",
         "engine.terms",
     },
@@ -51,7 +52,7 @@ STARTS_THE_DEMO = {"gateway/cli/process_commands.py"}
 ROOMS = {
     "engine": [
         {"tables"},
-        {"errors", "log_events", "networks", "pacing", "slices", "terms"},
+        {"errors", "log_events", "networks", "pacing", "sharing", "slices", "terms"},
         {"access", "delta", "term_bounds", "work"},
         {"store", "change_log"},
         {"sparql"},

@@ -36,9 +36,11 @@ from aiocoap.protocol import Context
 from aiocoap.tokenmanager import TokenManager
 from aiocoap.transports.udp6 import MessageInterfaceUDP6, UDP6EndpointAddress
 
+from lamplighter.adapters.coap.admission import network
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.networks import Address
 from lamplighter.engine.errors import UpstreamError
+from lamplighter.engine.sharing import Usage, fits
 
 LOGGER = f"{__name__}.aiocoap"
 """The library's logger. It logs each bad datagram, which is counted here, so it logs errors only."""
@@ -207,6 +209,14 @@ def _forget_numbers() -> None:
                 del members[number]
 
 
+def _source(remote: Any) -> str:
+    """As whom a peer shares the requests that are being answered: its `network`. Empty for loopback, behind which
+    programs cannot be told apart."""
+    address = ipaddress.ip_address(remote.sockaddr[0].partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return "" if (mapped or address).is_loopback else network(address).hex()
+
+
 class Confirmable(aiocoap.TransportTuning):  # type: ignore[misc]  # the library ships no types
     """Requests are confirmable and retransmitted as the settings say."""
 
@@ -220,13 +230,13 @@ class Confirmable(aiocoap.TransportTuning):  # type: ignore[misc]  # the library
 class CoapTokens(TokenManager):  # type: ignore[misc]
     """Requests and answers by token. A token is random, or chosen to renew a registration under the same.
 
-    answering: requests without an answer so far. collecting: answers to multicast requests by token and peer, and what
-    permits a peer.
+    answering: requests without an answer so far, by source. collecting: answers to multicast requests by token and
+    peer, and what permits a peer.
     """
 
     def __init__(self, context: Context, counters: EndpointCounters) -> None:
         super().__init__(context)
-        self.answering = 0
+        self.answering = Usage()
         self.collecting: dict[bytes, tuple[dict[Any, aiocoap.Message], Callable[[Any], bool]]] = {}
         self._chosen: bytes | None = None
         self._counters = counters
@@ -251,10 +261,11 @@ class CoapTokens(TokenManager):  # type: ignore[misc]
         found = self.incoming_requests.get((request.token, request.remote))
         if found is None:
             return
-        self.answering += 1
+        source = _source(request.remote)
+        self.answering.add(source)
 
         def answered(_: Any) -> bool:
-            self.answering -= 1
+            self.answering.add(source, -1)
             return False
 
         pipe = found[0]
@@ -287,8 +298,8 @@ class _Received:
 class CoapMessages(MessageManager):  # type: ignore[misc]
     """Messages by message id: acknowledgements, retransmission, duplicates.
 
-    requests_max: requests that are being answered at a time; admits: whether a peer may send a request of so many
-    bytes now. Others get no answer.
+    requests_max: requests that are being answered at a time, which their sources share; admits: whether a peer may send
+    a request of so many bytes now. Others get no answer.
     """
 
     def __init__(
@@ -332,7 +343,9 @@ class CoapMessages(MessageManager):  # type: ignore[misc]
         self.dispatch_message(message)
 
     def _has_room(self, remote: Any, size: int) -> bool:
-        return self.token_manager.answering < self._requests_max and self._admits(remote, size)
+        answering, source = self.token_manager.answering, _source(remote)
+        free = self._requests_max - answering.total
+        return fits(source, answering.of(source), 1, free) and self._admits(remote, size)
 
     def _reject(self, data: bytes, remote: Any, code: Code | None, options: bytes = b"") -> None:
         """Answers a confirmable message that cannot be taken (RFC 7252 sections 4.2 and 5.4.1).

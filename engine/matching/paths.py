@@ -149,9 +149,15 @@ def _nodes(tree: Node, around: Ends) -> Ends:
         case OpaquePath(s, _, o, graph):
             ends = frozenset(((s, graph), (o, graph)))
             return around | ends if around & ends or not _may_be_empty(tree) else around
-        case Join(left, right):
-            known = _nodes(right, _nodes(left, around))
-            return known if known == around else _nodes(tree, known)
+        case Join():
+            members = list(_members(tree))  # at once: repeated at each join of a chain, it takes cubic time
+            while True:
+                known = around
+                for member in members:
+                    known = _nodes(member, known)
+                if known == around:
+                    return known
+                around = known
         case Union(left, right):
             return _nodes(left, around) & _nodes(right, around)
         case LeftJoin(inner, _, _) | Minus(inner, _) | Filter(inner, _) | Extend(inner, _, _):

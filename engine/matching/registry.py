@@ -21,7 +21,7 @@ from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Binding, Term
 
 UNPLANNED_MAX = 256
-"""Shapes that are remembered to have no plan."""
+"""Shapes that are remembered to have no plan, and queries whose plan needs too much work."""
 UNPLANNED_CHARACTERS_MAX = 512 * 1024
 """Characters of their texts."""
 
@@ -71,10 +71,10 @@ class ShapeRegistry:
     ) -> Shape:
         """The shape that a unit of a query would have. A new one is kept for `unit` until the next call of either."""
         key: Any = parsed.key(terms, dataset)
+        if by_store is not None:
+            key = (key, RE_EVALUATED)
         shape = self.by_key.get(key)
         if shape is None:
-            if by_store is not None:
-                key = (key, RE_EVALUATED)
             shape = self._viewed = self._new_shape(key, parsed, terms, dataset, by_store)
         return shape
 

@@ -154,6 +154,8 @@ class Source:
         The function stands at the beginning of the present one. So it is not nested deeply, and sees all local names.
         """
         body = self._bodies[-1]
+        if body.depth >= DEPTH_MAX:  # a function within functions: no line of its body would be less deep
+            raise Unsupported("patterns nested too deeply")
         name = self.name("rest")
         around, self._lines = self._lines, []
         depth, self._depth = self._depth, body.depth

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lamplighter.engine.access import Dataset
 from lamplighter.engine.delta import QuadDelta
@@ -18,16 +18,17 @@ from lamplighter.engine.matching.following import LONG_MATCHINGS, Change, Follow
 from lamplighter.engine.matching.lutt import Lutt
 from lamplighter.engine.matching.prices import Price, Prices
 from lamplighter.engine.matching.query_texts import ParsedQuery, QueryTextCache
-from lamplighter.engine.matching.registry import ShapeRegistry
+from lamplighter.engine.matching.registry import UNPLANNED_CHARACTERS_MAX, UNPLANNED_MAX, ShapeRegistry
 from lamplighter.engine.matching.shapes import PlanContext, SharedQuery
 from lamplighter.engine.matching.subscription_numbers import SubscriptionNumbers
 from lamplighter.engine.matching.takeovers import Takeovers
 from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.sparql.algebra import Group, Slice, walk
 from lamplighter.engine.sparql.skeletons import Lifter
+from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Binding, Term
-from lamplighter.engine.work import TooMuchWork, Work
+from lamplighter.engine.work import PlanExceededError, TooMuchWork, Work
 
 
 class Entered(NamedTuple):
@@ -96,6 +97,7 @@ class Subscriptions:
         self.ended: dict[SharedQuery, BaseException] = self._follower.ended
         self.faults: deque[str] = self._state.faults
         self._units = SubscriptionNumbers()
+        self._exceeded = LruCache[Any, str](UNPLANNED_MAX, UNPLANNED_CHARACTERS_MAX)
 
     def __len__(self) -> int:
         return len(self._units)
@@ -107,37 +109,47 @@ class Subscriptions:
 
     def evaluation(self, text: str, dataset: Dataset | None) -> str | None:
         """The query that the store would evaluate for a subscription, None if a plan serves it. Raises RequestError."""
-        parsed, terms, dataset, by_store = self._read(text, dataset)
+        parsed, terms, dataset, by_store = self._parse(text, dataset)
         shape = self._shapes.view(parsed, terms, dataset, by_store)
         return None if shape.plan is not None else shape.text(shape.constants(terms))
 
-    def subscribe(self, text: str, dataset: Dataset | None) -> Entered:
-        """Adds a subscription. Raises RequestError, StoreError; then nothing has changed."""
-        parsed, terms, dataset, by_store = self._read(text, dataset)
-        self._work.begin()
+    def subscribe(self, text: str, dataset: Dataset | None, tried_first: bool = False) -> Entered:
+        """Adds a subscription. Raises RequestError, StoreError; then nothing has changed.
+
+        tried_first: whether PlanExceededError is raised where the store may evaluate a first result that is too much
+        work for a plan; otherwise the store does so at once.
+        """
+        parsed, terms, dataset, by_store = self._parse(text, dataset)
+        handed_over = by_store is None and _faster_in_store(parsed)
+        self._work.begin(half=handed_over)
         try:
-            try:
-                unit, rows = self._evaluate(parsed, terms, dataset, by_store)
-            except TooMuchWork as error:
-                if not _faster_in_store(parsed):
-                    raise
-                unit, rows = self._evaluate(parsed, terms, dataset, f"the first result needs {error}")
+            unit, rows = self._evaluate(parsed, terms, dataset, by_store)
         except TooMuchWork as error:
-            raise LimitExceededError(f"the first result of the subscription needs {error}") from error
+            if not handed_over:
+                raise LimitExceededError(f"the first result of the subscription needs {error}") from error
+            by_store = f"the first result needs {error}"
+            if tried_first:
+                self._exceeded.put((parsed.key(terms, dataset), tuple(terms)), by_store, len(text))
+                raise PlanExceededError(by_store) from error
+            self._work.begin()
+            unit, rows = self._evaluate(parsed, terms, dataset, by_store)
         number = self._units.add(unit)
         unit.enter(number, parsed.columns)
         unit.shape.subscribers += 1
         return Entered(number, parsed.columns, rows, unit.spu_class)
 
-    def _read(self, text: str, dataset: Dataset | None) -> tuple[ParsedQuery, list[Term], Dataset | None, str | None]:
+    def _parse(self, text: str, dataset: Dataset | None) -> tuple[ParsedQuery, list[Term], Dataset | None, str | None]:
         """A query, and why a new shape of it gets no plan, if it does not. Announces work that takes long: a plan has
         the quads of its predicates indexed."""
         if max(len(self._store), len(text)) > LONG:
             self._slices.begin(max(len(self._store), len(text)))
         parsed, terms = self._texts.parse(text)
         dataset = parsed.narrow(dataset, terms)
-        known = parsed.key(terms, dataset) in self._shapes.by_key
-        return parsed, terms, dataset, None if known else self._left_to_store(parsed)
+        key = parsed.key(terms, dataset)
+        by_store = self._exceeded.get((key, tuple(terms)))
+        if by_store is None and key not in self._shapes.by_key:
+            by_store = self._left_to_store(parsed)
+        return parsed, terms, dataset, by_store
 
     def _evaluate(
         self, parsed: ParsedQuery, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None = None

@@ -48,22 +48,22 @@ def in_parts(text: str) -> str:
     for start, end in _runs(found):
         triples = _Run(text, found[start:end]).triples()
         if len(triples) > RUN_MAX:
-            written += [text[position : found[start].start], _joined(triples)]
+            written += [text[position : found[start].start], _text_in_parts(triples)]
             position = found[end - 1].end
     return "".join([*written, text[position:]]) if written else text
 
 
 @lru_cache(maxsize=64)
-def check_joins(text: str) -> None:
-    """Raises LimitExceededError for a query, written in parts, that the store would order for too long.
-
-    Queries of clients run in processes of their own and may join more: this is for what others wait for.
-    """
-    if sum(map(text.count, (*_STEPS, "/", "{", "(", "["))) > JOINED_MAX and _joined_most(text) > JOINED_MAX:
+def bounded_joins(text: str) -> str:
+    """A query in parts, for the store to evaluate while others wait. Raises LimitExceededError if it would order the
+    joins for too long. Queries of clients run in processes of their own, and may join more."""
+    text = in_parts(text)
+    if sum(map(text.count, (*_STEPS, "/", "{", "(", "["))) > JOINED_MAX and _most_joins(text) > JOINED_MAX:
         raise LimitExceededError(
             f"more than {JOINED_MAX} groups, lists, blank nodes or paths are joined in one group; write plain triples "
             "with variables, or ask in several requests"
         )
+    return text
 
 
 @dataclass
@@ -79,7 +79,7 @@ class _Group:
     whole: bool = False
 
 
-def _joined_most(text: str) -> int:
+def _most_joins(text: str) -> int:
     """The most elements that are joined in one group."""
     open_ = [_Group("patterns")]
     before: Token | None = None
@@ -178,7 +178,7 @@ class _Run(TripleParser):
         self._triples_found.append(_Triple(" ".join(words), frozenset(names)))
 
 
-def _joined(triples: Sequence[_Triple]) -> str:
+def _text_in_parts(triples: Sequence[_Triple]) -> str:
     """The triples in parts. Each triple follows one with which it shares a variable, if there is one, and those with
     fewer unknown variables come first, so that no part makes a product that a later one reduces."""
     left, order, bound = list(triples), [], set[str]()

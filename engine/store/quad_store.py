@@ -26,7 +26,6 @@ from lamplighter.engine.errors import (
     UnsupportedRequestError,
 )
 from lamplighter.engine.slices import LONG, Slices, sliced
-from lamplighter.engine.sparql.wide_joins import check_joins, in_parts
 from lamplighter.engine.store.renewal import (
     Ageing,
     Renewal,
@@ -121,8 +120,9 @@ class QuadStore:
     renewed, because RocksDB compacts itself. Written changes survive the end of the process, and a power cut after
     `persist_native`. Raises ConfigurationError for an unusable folder, StoreError for a damaged store.
 
-    term_bytes_max: the limit of `check`. staged: deltas that are applied temporarily. renewals: completed renewals;
-    iterators that began before one keep the replaced store in memory.
+    term_bytes_max: the limit of `check`. rewrite: changes the text of each `select`, not its result. staged: deltas
+    that are applied temporarily. renewals: completed renewals; iterators that began before one keep the replaced store
+    in memory.
     """
 
     def __init__(
@@ -132,8 +132,10 @@ class QuadStore:
         path: Path | None = None,
         term_bytes_max: int = TERM_BYTES_MAX,
         slices: Slices = Slices(),  # noqa: B008 - it has no state
+        rewrite: Callable[[str], str] = str,
     ) -> None:
         self._slices = slices
+        self._rewrite = rewrite
         self._policy = policy
         self.term_bytes_max = term_bytes_max
         self._path = path
@@ -200,11 +202,10 @@ class QuadStore:
 
         name: what `around_select` knows the query by, if that is not the text: the text differs with the time.
         default_graphs, named_graphs: the dataset of the protocol request, None to use the query's; in default_graphs,
-        None is the store's default graph. Raises RequestSyntaxError, StoreError, and LimitExceededError for a query
-        whose joins the store would order for too long.
+        None is the store's default graph. Raises RequestSyntaxError, StoreError, and what `rewrite` raises.
         """
-        native = self.native
-        check_joins(in_parts(text))
+        native, name = self.native, name or text
+        text = self._rewrite(text)
 
         def evaluate(check: Callable[[], None] = lambda: None) -> Bag:
             solutions = query_native(native, text, default_graphs, named_graphs)
@@ -220,7 +221,7 @@ class QuadStore:
             return Bag(variables, rows)
 
         with self._slices.beside():
-            return self.around_select(name or text, evaluate)
+            return self.around_select(name, evaluate)
 
     def check(self, quads: Iterable[Quad]) -> None:
         """Raises LimitExceededError for quads with terms that are too long or too deep for the dataset.
@@ -652,7 +653,7 @@ def query_native(
     """
     try:
         return store.query(
-            in_parts(text),
+            text,
             default_graph=None
             if default_graphs is None
             else [ox.DefaultGraph() if name is None else native_name(name) for name in default_graphs],

@@ -9,16 +9,12 @@ import msgspec
 
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.delta import QuadDelta
-from lamplighter.engine.errors import LimitExceededError, RequestError
+from lamplighter.engine.errors import RequestError
 from lamplighter.engine.sparql.clock_function import EPOCH, at
 from lamplighter.engine.sparql.skeletons import TEXT_MAX
 from lamplighter.engine.updating.by_store import Modification, Resolved, UsingGraphs, check_access
 from lamplighter.engine.updating.updates import UNKNOWN, Found, Updates
-from lamplighter.engine.work import TooMuchWork
-
-
-class PlanExceededError(LimitExceededError):
-    """The plan of an update needs too much work. The store may need less: `evaluations` has its queries from now on."""
+from lamplighter.engine.work import PlanExceededError, TooMuchWork
 
 
 class Request(msgspec.Struct, eq=False):

@@ -22,7 +22,7 @@ from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Term
 from lamplighter.engine.updating.by_plan import UpdatePlan
 from lamplighter.engine.updating.by_store import Resolved, UsingGraphs, quad_delta, resolved
-from lamplighter.engine.work import UNITS_PER_MS, Work
+from lamplighter.engine.work import Work
 
 SHAPES_MAX = 512
 """Shapes in the cache; the least recently used one is evicted first."""
@@ -134,7 +134,7 @@ class Updates:
     def by_plan(self, plan: UpdatePlan, terms: list[Term], access: Access) -> QuadDelta:
         """The net effect that a request with these constants would have now. Raises as `UpdatePlan.delta`, TooMuchWork
         too. It may do half of the work that an evaluation may do, since the store then evaluates the request."""
-        self._work.begin(more=-self._work.evaluation_ms_max * UNITS_PER_MS // 2)
+        self._work.begin(half=True)
         return plan.delta(terms, self._store, self._new_blank_node, access.write, self._quads_max, self._slices)
 
     def by_store(

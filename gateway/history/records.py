@@ -68,9 +68,14 @@ class _Subscriptions:
             self._engine.unsubscribe(self._handles.pop(spuid))
         if self._wanted and outlives_process(followed):
             access = Access(FULL.read, FULL.write, visible_graphs(followed))
-            graphs = {"default_graphs": followed.default_graphs, "named_graphs": followed.named_graphs}
             with suppress(Exception):  # a start skips it, too
-                self._handles[followed.spuid] = self._engine.subscribe(followed.sparql, access=access, **graphs).spuid
+                subscription = self._engine.subscribe(
+                    followed.sparql,
+                    default_graphs=followed.default_graphs,
+                    named_graphs=followed.named_graphs,
+                    access=access,
+                )
+                self._handles[followed.spuid] = subscription.spuid
 
 
 class Replay:

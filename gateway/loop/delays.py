@@ -9,6 +9,7 @@ from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.change_log import Cause, Missed, Timer
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.sharing import refusal
 from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.clock import iso
 from lamplighter.gateway.log import entries
@@ -16,7 +17,6 @@ from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.monitoring.figures import Counters
-from lamplighter.gateway.sharing import refusal
 from lamplighter.gateway.state.delayed import DelayedUpdates, Pending, Scheduler, at_moment, delay_us, text_bytes
 from lamplighter.gateway.state.quotas import check
 from lamplighter.gateway.state.request_ids import Accepted

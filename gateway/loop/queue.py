@@ -32,11 +32,11 @@ from typing import Any, NamedTuple
 
 from lamplighter.engine.errors import GatewayError, QueueFullError, StoreError
 from lamplighter.engine.protocol import Priority
+from lamplighter.engine.sharing import Usage, fits, refusal
 from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.failures import failure
 from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.settings import GatewaySettings
-from lamplighter.gateway.sharing import Usage, fits, refusal
 from lamplighter.gateway.workers.large_updates import ParseJob
 from lamplighter.gateway.workers.trials import Trial
 

@@ -184,14 +184,16 @@ class Resuming(Generic[Sink]):
             self.lose_taken_over()
 
 
-def subscribed(engine: Engine, followed: Followed, access: Access) -> Subscription:
-    """The engine's subscription. Raises GatewayError, StoreError for whatever is not expected."""
+def subscribed(engine: Engine, followed: Followed, access: Access, *, tried_first: bool = False) -> Subscription:
+    """The engine's subscription. tried_first: as in `Engine.subscribe`. Raises GatewayError, StoreError for whatever is
+    not expected."""
     try:
         return engine.subscribe(
             followed.sparql,
             default_graphs=followed.default_graphs,
             named_graphs=followed.named_graphs,
             access=access,
+            tried_first=tried_first,
         )
     except GatewayError:
         raise

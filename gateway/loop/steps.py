@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.protocol import Priority
-from lamplighter.engine.updating.request import PlanExceededError
+from lamplighter.engine.work import PlanExceededError
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.clock_commits import ClockCommits
 from lamplighter.gateway.loop.commits import Commits

@@ -31,6 +31,7 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol import Results, Resume, is_long, write_results
+from lamplighter.engine.sharing import Usage
 from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock, iso
@@ -42,7 +43,6 @@ from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.loop.resuming import Resuming, subscribed
 from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.security.callers import ANYBODY, Caller
-from lamplighter.gateway.sharing import Usage
 from lamplighter.gateway.state.quotas import check
 from lamplighter.gateway.state.resumption import (
     SPUID,
@@ -227,9 +227,9 @@ class Subscribers:
             self._check_room(caller.name, resumable=asked.keep is not None)  # otherwise it takes the place of that one
         if asked.keep is not None:
             pending.flush_pending()  # before the subscription, for it may change the dataset, and before its record
-        begun = thread_time()
-        self._obligations.takeovers = True  # its first result may hand over the plan of another one
-        subscription = subscribed(self._engine, followed, access)
+        begun, self._obligations.takeovers = thread_time(), True  # its first result may hand over another one's plan
+        # Not begun again behind a reset, which has changed something.
+        subscription = subscribed(self._engine, followed, access, tried_first=reset is None)
         self.evaluated_s = thread_time() - begun
         try:
             self._trials.check_rows(subscription.first)

@@ -23,13 +23,13 @@ from lamplighter.cloud_sync.status import STATUS, Status, read_status
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.protocol import Priority
+from lamplighter.engine.sharing import Usage
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log.maintenance import LogMaintenance
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.monitoring.brokers import Brokers
 from lamplighter.gateway.monitoring.health.model import HealthModel
 from lamplighter.gateway.monitoring.timings import Timings
-from lamplighter.gateway.sharing import Usage
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.state.client_budgets import ClientBudgets
 from lamplighter.gateway.state.delayed import DelayedUpdates

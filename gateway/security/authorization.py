@@ -14,7 +14,7 @@ from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.security.audit import audit, log_refusal
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.security.peers import network, too_many
+from lamplighter.gateway.security.peers import network, origin, too_many
 from lamplighter.gateway.security.permissions import EVERYTHING, Permissions
 from lamplighter.gateway.security.registry import Client, ClientRegistry, check_name
 from lamplighter.gateway.security.tokens import TokenIssuer
@@ -94,7 +94,9 @@ class Authorization:
             check_name(name)
             if code is not None:
                 self._guess(address)
-            client, secret = await self.registry.register(name, code, self._settings.registration, self._grant)
+            client, secret = await self.registry.register(
+                name, code, self._settings.registration, self._grant, origin(None, address)
+            )
         except GatewayError as error:
             log_refusal("registration_refused", client=name, address=address, reason=error.code)
             raise

@@ -18,6 +18,7 @@ import msgspec
 
 from lamplighter.engine.client.state_files import StateFile
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, UnauthorizedError
+from lamplighter.engine.sharing import Usage, refusal
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.security.permissions import Permissions
@@ -74,6 +75,9 @@ class ClientRegistry:
         self._code_life_s = code_life_s
         self.clients = {client.name: client for client in self._read_file()}
         self._codes: dict[str, _Code] = {}
+        # New clients that registered themselves since the start, and from where; the file does not have that.
+        self._origins: dict[str, str] = {}
+        self._open = Usage()
         self._writing = asyncio.Lock()
         self.changed: list[Changed] = []
 
@@ -93,10 +97,11 @@ class ClientRegistry:
         )
 
     async def register(
-        self, name: str, code: str | None, mode: Registration, granted: Permissions
+        self, name: str, code: str | None, mode: Registration, granted: Permissions, origin: str = ""
     ) -> tuple[Client, str]:
         """A client that registers itself, and its secret. granted: its permissions unless the operator set others.
-        Raises UnauthorizedError: it may not register, or the registration could not be stored."""
+        origin: whose share of the clients a new one takes, "" for none. Raises UnauthorizedError: it may not register,
+        or the registration could not be stored."""
         async with self._writing:
             listed = self.clients.get(name)
             if listed is not None and listed.registration:
@@ -105,7 +110,15 @@ class ClientRegistry:
                 raise _not_authorized()
             if mode == "code" or (listed is not None and listed.coded):
                 self._use_code(name, code)
-            return await self._create(name, granted if listed is None else listed.permissions)
+            if listed is not None:
+                return await self._create(name, listed.permissions)
+            free = self.clients_max - len(self.clients)
+            if why := refusal(origin, self._open.of(origin), 1, free, f"security.clients_max = {self.clients_max}"):
+                raise UnauthorizedError("storing_credentials", why)
+            created = await self._create(name, granted)
+            self._origins[name] = origin
+            self._open.add(origin)
+            return created
 
     async def add(self, name: str, permissions: Permissions) -> None:
         """Lists a client, which may then register. Raises MalformedRequestError, UnauthorizedError."""
@@ -146,6 +159,8 @@ class ClientRegistry:
             self._existing(name)
             await self._write({kept: client for kept, client in self.clients.items() if kept != name})
             self._codes.pop(name, None)
+            if name in self._origins:
+                self._open.add(self._origins.pop(name), -1)
         self._tell(name)
 
     def _use_code(self, name: str, code: str | None) -> None:

@@ -31,8 +31,8 @@ from apscheduler.triggers.date import DateTrigger
 from lamplighter.engine.change_log import INTEGER_MAX, Cause, Count, Missed, Record, Timer
 from lamplighter.engine.errors import GatewayError, MalformedRequestError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.sharing import Usage
 from lamplighter.gateway.clock import Clock, iso, moment, since_1970_us
-from lamplighter.gateway.sharing import Usage
 
 logger = EventLogger(__name__)
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from socket import AF_UNIX
 
 from lamplighter.engine.errors import LimitExceededError
+from lamplighter.engine.sharing import Usage, refusal
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.peers import PeerSocket, origin
 from lamplighter.gateway.settings import QuotaSettings
-from lamplighter.gateway.sharing import Usage, refusal
 
 Quotas = Callable[[], QuotaSettings]  # the current quotas
 

@@ -24,9 +24,9 @@ from lamplighter.engine.access import Graphs
 from lamplighter.engine.change_log import Followed
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError
 from lamplighter.engine.protocol import Results
+from lamplighter.engine.sharing import Usage, refusal
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.gateway.settings import QuotaSettings, ResumeSettings
-from lamplighter.gateway.sharing import Usage, refusal
 from lamplighter.gateway.state.delayed import delay_us
 from lamplighter.gateway.state.quotas import Quotas
 

@@ -44,6 +44,7 @@ from lamplighter.engine.errors import (
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.sparql.projections import with_columns
 from lamplighter.engine.sparql.requests import QueryOutline, parse_query
+from lamplighter.engine.sparql.wide_joins import in_parts
 from lamplighter.engine.store.quad_store import evaluating, query_native
 from lamplighter.engine.store.renewal import native_name
 from lamplighter.engine.terms import Term
@@ -677,7 +678,7 @@ def write_answer(
     Raises RequestSyntaxError, LimitExceededError, StoreError, UnsupportedRequestError.
     """
     columns = parse_query(query.text).columns  # here, since the planner may take long
-    text = with_columns(query.text, columns) if query.form == "SELECT" else query.text
+    text = in_parts(with_columns(query.text, columns) if query.form == "SELECT" else query.text)
 
     def evaluate() -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
         return query_native(store, text, default_graphs, named_graphs)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -17,7 +18,7 @@ from starlette.requests import Request
 
 from lamplighter.engine.access import FULL
 from lamplighter.engine.change_log import Followed, Receiver
-from lamplighter.engine.errors import GatewayError, LimitExceededError, QueueFullError
+from lamplighter.engine.errors import GatewayError, LimitExceededError, QueueFullError, UnauthorizedError
 from lamplighter.engine.protocol import Priority, Results
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.bounded_sockets import ReceiveBudget
@@ -33,6 +34,8 @@ from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.security.peers import origin
+from lamplighter.gateway.security.permissions import Permissions
+from lamplighter.gateway.security.registry import ClientRegistry
 from lamplighter.gateway.settings import GatewaySettings, LimitSettings, ResumeSettings, Settings
 from lamplighter.gateway.state import messages
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
@@ -41,6 +44,7 @@ from lamplighter.gateway.workers.large_updates import LargeUpdateParser
 from lamplighter.gateway.workers.trials import Trial, Trials
 from tests.gateway.gates.deliveries.test_workers import QUERY, at_work, receiving
 from tests.support.event_loops import until
+from tests.support.gateway_parts import FakeClock
 
 PLACES = 8
 HALF = PLACES // 2
@@ -168,6 +172,18 @@ def sources_of_messages(tasks: asyncio.TaskGroup, patch: pytest.MonkeyPatch) -> 
     return take
 
 
+def registered_clients(tasks: asyncio.TaskGroup, patch: pytest.MonkeyPatch) -> Take:
+    """Those that registered themselves from an address. Nothing is written."""
+    patch.setattr(ClientRegistry, "_read_file", lambda registry: [])
+    disk = cast(Any, SimpleNamespace(write_file=lambda path, parts: None))
+    known, numbers = ClientRegistry(Path(), FakeClock(), disk, PLACES, 600), count()
+
+    async def take(caller: Caller) -> None:
+        await known.register(f"lamp-{next(numbers)}", None, "open", Permissions(), caller.client)
+
+    return take
+
+
 class Room(NamedTuple):
     """made: builds it with `PLACES` places; error: what its refusal is."""
 
@@ -182,19 +198,20 @@ ROOMS = {
     "queries of the past": Room(queries_of_the_past, QueueFullError),
     "requests of a door": Room(requests_of_a_door, QueueFullError),
     "sources of messages": Room(sources_of_messages, LimitExceededError),
+    "registered clients": Room(registered_clients, UnauthorizedError),
 }
 
 
 async def filled(take: Take, caller: Caller, error: type[GatewayError]) -> int:
     """How many places a client gets."""
-    count = 0
-    while count <= PLACES:
+    places = 0
+    while places <= PLACES:
         try:
             await take(caller)
         except error as refused:
             assert " = " in str(refused), "its room, and how large it is"
-            return count
-        count += 1
+            return places
+        places += 1
     raise AssertionError("there is no end of places")
 
 

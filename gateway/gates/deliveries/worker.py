@@ -34,6 +34,7 @@ from lamplighter.engine.errors import AccessDeniedError, GatewayError, RequestEr
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.protocol import Results, Resume
+from lamplighter.engine.sharing import Usage
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.gates.deliveries.files import Positions
@@ -41,7 +42,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings.deliveries import DeliverySettings
-from lamplighter.gateway.sharing import ClientTurns, Usage
+from lamplighter.gateway.sharing import ClientTurns
 from lamplighter.gateway.state.resumption import SPUID, AttachedSubscription
 
 logger = EventLogger(__name__)

@@ -7,6 +7,7 @@ import asyncio
 import gc
 import importlib.metadata
 import ipaddress
+import itertools
 import logging
 import signal
 import socket
@@ -472,6 +473,33 @@ async def test_above_the_limit_requests_get_no_answer() -> None:
             assert (await peer.receive()).code == CHANGED
 
 
+def test_sources_share_the_requests_that_are_being_answered() -> None:
+    """Of 200 places. A source is an IPv4 address, or an IPv6 network. The machine's own programs may take all."""
+
+    async def accepted() -> list[int]:
+        site = Answering()
+        endpoint = Network(3, Faults()).endpoint("10.0.0.1", site=site)
+        number = itertools.count()
+
+        async def fill(*hosts: str) -> int:
+            before = len(site.pipes)
+            for host in hosts * (201 // len(hosts)):
+                n = next(number)
+                data = Datagram(NON, PUT, n, n.to_bytes(2), ((URI_PATH, b"slow"),), b"ON").encoded()
+                endpoint.messages.receive(data, WireAddress(host, n))
+                await settled()
+            return len(site.pipes) - before
+
+        found = [await fill("192.0.2.1", "::ffff:192.0.2.1"), await fill("2001:db8::1", "2001:db8::2")]
+        found += [await fill("2001:db8:1::1"), await fill("127.0.0.1", "::1")]
+        for pipe in site.pipes[:60]:
+            pipe.add_response(aiocoap.Message(code=aiocoap.CHANGED), is_last=True)
+        await settled()
+        return [*found, await fill("192.0.2.1")]
+
+    assert run_virtual(accepted()) == [100, 50, 25, 25, 10]
+
+
 async def test_a_source_that_is_not_admitted_gets_no_answer() -> None:
     site, counters = Answering(), EndpointCounters()
     async with AsyncExitStack() as stack:
@@ -541,7 +569,7 @@ async def test_a_renewed_observation_replaces_the_one_with_its_token() -> None:
             await observed(peer, mid=10)
             await until(lambda: site.ended == 1)
             assert len(endpoint._tokens.incoming_requests) == 1
-            assert endpoint._tokens.answering == 0
+            assert endpoint._tokens.answering.total == 0
 
 
 async def test_few_confirmable_answers_wait_for_a_silent_peer() -> None:
@@ -712,7 +740,7 @@ def test_many_peers_leave_little_behind() -> None:
         await asyncio.sleep(3600)
         messages, tokens = endpoint.messages, endpoint._tokens
         kept = (messages._active_exchanges, messages._backlogs, messages._piggyback_opportunities)
-        return *map(len, (*kept, tokens.incoming_requests)), tokens.answering, site.ended - 1000
+        return *map(len, (*kept, tokens.incoming_requests)), tokens.answering.total, site.ended - 1000
 
     assert run_virtual(left()) == (0, 0, 0, 0, 0, 0)
 

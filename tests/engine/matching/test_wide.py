@@ -11,7 +11,7 @@ from lamplighter.engine.matching import subscriptions
 from lamplighter.engine.matching.analysis import PATTERNS_MAX, WIDE
 from lamplighter.engine.matching.source_text import LOOPS_MAX, Source
 from lamplighter.engine.slices import Slices
-from lamplighter.engine.work import Meter, Work
+from lamplighter.engine.work import Meter, PlanExceededError, Work
 from tests.support.tables import each_row
 
 
@@ -134,3 +134,19 @@ def test_the_store_evaluates_many_patterns_whose_first_result_is_too_much_for_th
         assert len(one.first) == 50 * 4**3
         [change] = engine.update("DELETE DATA { <x:s7> <x:p3> 1 }").notifications
         assert len(change.removed) == 4**3
+
+
+def test_a_caller_may_have_what_the_plan_cannot_do_tried_first() -> None:
+    """The store evaluates that query then, and no other one of its shape."""
+    text = f"SELECT * {{ {' '.join(f'?s <urn:p{number % 4}> ?o{number} .' for number in range(17))} }}"
+    with Engine(evaluation_ms_max=5) as engine:
+        engine.update("INSERT DATA { <urn:s> <urn:p0> 1, 2, 3, 4, 5 ; <urn:p1> 1 ; <urn:p2> 1 ; <urn:p3> 1 }")
+        assert engine.evaluation_of_subscription(text) is None
+        with pytest.raises(PlanExceededError, match="the first result needs more work"):
+            engine.subscribe(text, tried_first=True)
+        assert engine.subscription_count == 0
+        assert engine.evaluation_of_subscription(text) is not None
+        one = engine.subscribe(text, tried_first=True)
+        assert (one.spu_class, len(one.first)) == ("re-evaluated", 5**5)
+        other = text.replace("urn:p0", "urn:q")
+        assert engine.subscribe(other, tried_first=True).spu_class != "re-evaluated"

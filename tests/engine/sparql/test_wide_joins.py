@@ -10,7 +10,7 @@ import pytest
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.sparql import wide_joins
-from lamplighter.engine.sparql.wide_joins import JOINED_MAX, RUN_MAX, check_joins, in_parts
+from lamplighter.engine.sparql.wide_joins import JOINED_MAX, RUN_MAX, bounded_joins, in_parts
 
 STAR = " . ".join(f"?s <urn:p{number}> ?o{number}" for number in range(RUN_MAX + 2))
 
@@ -141,15 +141,15 @@ APART = {
 @pytest.mark.parametrize("kind", JOINS)
 def test_joins_that_are_in_no_run_are_limited(kind: str) -> None:
     few, many = (" ".join(map(JOINS[kind], range(count))) for count in (10, JOINED_MAX + 1))
-    check_joins(in_parts(f"SELECT * {{ {few} }}"))
+    bounded_joins(f"SELECT * {{ {few} }}")
     with pytest.raises(LimitExceededError, match="joined in one group"):
-        check_joins(in_parts(f"SELECT * {{ {many} }}"))
+        bounded_joins(f"SELECT * {{ {many} }}")
 
 
 @pytest.mark.parametrize("kind", APART)
 def test_what_is_not_joined_is_not_counted(kind: str) -> None:
     many = " ".join(map(APART[kind], range(JOINED_MAX + 20)))
-    check_joins(in_parts(f"SELECT * {{ {{ ?s <urn:p> ?o }} {many} }}"))
+    bounded_joins(f"SELECT * {{ {{ ?s <urn:p> ?o }} {many} }}")
 
 
 def test_a_client_is_told_at_a_subscription_and_an_update_and_may_query() -> None:

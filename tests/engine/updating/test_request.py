@@ -17,6 +17,7 @@ from lamplighter.engine.updating import updates
 from lamplighter.engine.updating.by_store import UsingGraphs
 from lamplighter.engine.updating.request import Request
 from lamplighter.engine.updating.updates import PLANS_MAX
+from lamplighter.engine.work import PlanExceededError
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 COPY = "INSERT { ?s <a:copy> ?o } WHERE { ?s <a:p> ?o }"
@@ -177,3 +178,20 @@ def test_operations_that_another_process_has_read_are_taken(engine: Engine, read
     assert [quad.p for quad in engine.prepare(costly).added] == ["<a:copy>"]
     assert not engine.prepare(costly).removed
     assert reads["parsed"] == 0
+
+
+def test_the_store_evaluates_what_the_plan_cannot_do() -> None:
+    """And other requests of the shape keep the plan."""
+    text = "INSERT { ?a <a:made> ?f } WHERE { ?a <a:p> ?b . ?c <a:p> ?d . ?e <a:p> ?f . ?g <a:p> ?h FILTER(?h > 100) }"
+    with Engine(evaluation_ms_max=5) as engine:
+        engine.update(f"INSERT DATA {{ {' '.join(f'<a:s{number}> <a:p> {number} .' for number in range(20))} }}")
+        engine.update(text.replace("100", "101"))  # the store has accepted the shape
+        request = engine.request(text)
+        request.tried_first = True
+        assert request.evaluations() == []
+        with pytest.raises(PlanExceededError, match="the update needs more work than"):
+            engine.prepare(request)
+        assert len(request.evaluations()) == 1
+        assert not engine.prepare(request).changes
+        assert not engine.update(text.replace("100", "102")).delta.changes, "at once where nothing is to be tried"
+        assert engine.request(text).evaluations() == []

@@ -226,3 +226,22 @@ async def test_a_power_cut_leaves_the_clients_before_or_after(tmp_path: Path) ->
                 assert left.authenticate("second", second).name == "second", "it was told, so it is kept"
             seen.add(left.clients.get("second") is not None)
     assert seen == {True, False}
+
+
+async def test_clients_of_one_address_leave_room_for_those_of_others(tmp_path: Path) -> None:
+    """And have it again when the operator removes one."""
+    ours = registry(tmp_path, most=4)
+
+    async def begin(name: str, origin: str) -> None:
+        await ours.register(name, None, "open", NOTHING, origin)
+
+    for name in ("a", "b"):
+        await begin(name, "192.0.2.1")
+    with pytest.raises(UnauthorizedError, match=r"this client holds 2 of security\.clients_max = 4"):
+        await begin("c", "192.0.2.1")
+    await begin("d", "192.0.2.2")
+    await ours.remove("a")
+    await begin("c", "192.0.2.1")
+    await ours.add("listed", READER)
+    assert await refused(ours, "e", mode="open") == "storing_credentials", "all are taken"
+    assert await register(ours, "listed")

@@ -15,6 +15,7 @@ from lamplighter.engine.access import FULL
 from lamplighter.engine.change_log import Followed
 from lamplighter.engine.errors import LimitExceededError, QueueFullError
 from lamplighter.engine.protocol import Results, Resume
+from lamplighter.engine.sharing import Usage
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.outbox import Outbox
 from lamplighter.gateway.loop.runner import Runner
@@ -24,7 +25,7 @@ from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
 from lamplighter.gateway.security.peers import Peer
 from lamplighter.gateway.service.supervision import Overruled, overruled_quotas, warn_of_quotas
 from lamplighter.gateway.settings import GatewaySettings, QuotaSettings, ResumeSettings, Settings, read_settings
-from lamplighter.gateway.sharing import TotalBudget, Usage
+from lamplighter.gateway.sharing import TotalBudget
 from lamplighter.gateway.state.client_budgets import ClientBudgets
 from lamplighter.gateway.state.quotas import ConnectionLease
 from lamplighter.gateway.state.resumption import ResumableSubscriptions

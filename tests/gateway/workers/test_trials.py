@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from lamplighter.engine import work
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import LimitExceededError, QueueFullError
 from lamplighter.engine.protocol import Resume
@@ -436,3 +437,26 @@ async def test_data_beside_risky_evaluations_may_take_longer_than_they(tmp_path:
     async with recovered_runner(tmp_path, settings=limited(evaluation_ms_max=100)) as runner:
         accepted = await update(runner, f"{MANY} ; INSERT DATA {{ {data} }} ; {MANY}")
         assert len(next(record for record in records(tmp_path) if record.seq == accepted.sequence).a) == 30_040
+
+
+async def test_what_is_too_much_work_for_a_plan_is_evaluated_by_the_store_behind_a_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "UNITS_PER_MS", 20)
+    where = " . ".join(f"?a{number} <http://p> ?b{number}" for number in range(3))
+    text = f"INSERT {{ ?a0 <http://q> ?b0 }} WHERE {{ {where} FILTER(?b0 > 100) }}"
+    wide = " . ".join(f"?s <http://w{number % 4}> ?o{number}" for number in range(17))
+    async with recovered_runner(tmp_path, settings=limited(evaluation_ms_max=2000)) as runner:
+        await update(runner, triples(20))
+        await update(runner, "INSERT DATA { <http://s> <http://w0> 1, 2, 3, 4, 5 ; <http://w1> 1 }")
+        await update(runner, "INSERT DATA { <http://s> <http://w2> 1 ; <http://w3> 1 }")
+        await update(runner, text.replace("100", "101"))
+        before = runner._trials.runs
+        await update(runner, text)
+        assert runner._trials.runs == before + 1
+        ear = Ear()
+        spuid = await runner.subscribe(f"SELECT * {{ {wide} }}", ear, None, None)
+        assert ear.told == [0]
+        assert runner._trials.runs == before + 2
+        [found] = runner.figures.subscriptions(10)["subscriptions"]
+        assert found["spuid"] == spuid and found["reason"].startswith("the first result needs more work")

@@ -12,10 +12,10 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from lamplighter.engine.sharing import Usage
 from lamplighter.gateway.gates.http.connections import HttpConnection
 from lamplighter.gateway.gates.listeners import Listener
 from lamplighter.gateway.settings import HttpSettings, QuotaSettings
-from lamplighter.gateway.sharing import Usage
 from lamplighter.gateway.state.quotas import ConnectionLease
 from tests.support.running_gateway import TIMEOUT_S, until
 
