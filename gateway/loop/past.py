@@ -45,7 +45,7 @@ from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.history.records import History, is_time
 from lamplighter.gateway.log.snapshots import Place, shown
 from lamplighter.gateway.log.writer import LogWriter
-from lamplighter.gateway.loop.current import Current
+from lamplighter.gateway.loop.live_settings import LiveSettings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.sharing import ClientTurns, SharedRoom
 from lamplighter.gateway.state.applications import Application
@@ -97,7 +97,7 @@ class Past:
     """The past of a running gateway."""
 
     def __init__(
-        self, reader: Reader, log: LogWriter, clock: Clock, current: Current, applications: Sequence[Application]
+        self, reader: Reader, log: LogWriter, clock: Clock, current: LiveSettings, applications: Sequence[Application]
     ) -> None:
         self._reader = reader
         self._current = current

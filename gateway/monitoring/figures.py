@@ -35,7 +35,7 @@ from lamplighter.gateway.state.delayed import DelayedUpdates
 from lamplighter.gateway.state.outcomes import Outcomes
 from lamplighter.gateway.state.resumption import ResumableSubscriptions, shown
 from lamplighter.gateway.state.shares import Shares
-from lamplighter.gateway.workers.trials import Trials
+from lamplighter.gateway.workers.dry_runs import DryRuns
 
 LISTED_MAX = 1000
 """Subscriptions that are listed at once, in a few milliseconds."""
@@ -156,7 +156,7 @@ class Parts(Generic[S]):
     log_keeper: LogKeeper
     engine: Engine
     delayed: DelayedUpdates
-    trials: Trials
+    trials: DryRuns
     upkeep: Audited
     subscribers: Subscribed[S]
     applications: Applied

@@ -45,7 +45,7 @@ from lamplighter.gateway.state.resumption import (
 logger = EventLogger(__name__)
 
 
-class Resuming(Generic[Sink]):
+class ResumptionService(Generic[Sink]):
     """Follows records for the resumable subscriptions, which it owns.
 
     durability: with any but "fsync", a power cut may take from the log what clients have seen; then all of them end.
