@@ -4,11 +4,11 @@
 A request holds its caller, never what that may do: permission is asked again when its turn comes. A handler reads
 settings where it uses them, since a reload may come while a request waits.
 
-**Every handler can be run again, from its beginning, until its own first append.** A task that turns out to be long is
-run again in slices (`gateway.loop.executor`): `TimeSlicer.begin` interrupts it, and a delta is prepared once more. So a
+**Every handler can be run again, from its beginning, until its own first append.** (A plain subscription has no record:
+until it is entered.) A task that turns out to be long is run again in slices: `TimeSlicer.begin` interrupts it. So a
 handler changes nothing before it appends, but for what may be done twice, such as reading a text, or recording what is
-pending before it. It must not pause for slices between its first append and its end in the loop: `Ledger.commit` asks
-what following will cost before it appends. The test restarts each kind at each call before its first append.
+pending before it. It is not interrupted behind its append, since `Ledger.commit` asks before what following will cost.
+`tests/gateway/loop/test_requests.py` restarts each kind at each call.
 """
 
 from __future__ import annotations
