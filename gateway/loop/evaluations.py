@@ -11,7 +11,6 @@ import signal
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from hashlib import blake2b
 from time import perf_counter, thread_time
 from typing import Any
@@ -183,19 +182,8 @@ class Evaluations:
             signal.setitimer(signal.ITIMER_PROF, 0)
             self._left_s -= thread_time() - begun
 
-    def begin_commit(self, delta: QuadDelta, instant: datetime | None = None) -> None:
-        """Has the step run in slices if following a delta, or an instant, may take long: it is large, many match it, or
-        the store needs time."""
-        if instant is not None:
-            long = self._engine.changes_until(instant) > LONG
-        else:
-            cost = self._engine.cost(delta)
-            long = cost.long or (bool(cost.re_evaluated) and self._is_slow(cost.re_evaluated))
-        if long:
-            self._slicer.begin(LONG)
-
-    def _is_slow(self, texts: Sequence[str]) -> bool:
-        """Whether the store may need long for these queries."""
+    def are_slow(self, texts: Sequence[str]) -> bool:
+        """Whether the store may need long for these queries, which a commit would have it evaluate."""
         last = [self._last.get(text) for text in texts]
         if None in last or sum(evaluation.ms for evaluation in last if evaluation) > EVALUATIONS_MS_MAX:
             return True

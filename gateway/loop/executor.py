@@ -18,7 +18,6 @@ from typing import TypeVar
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol import Priority
-from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.clock_commits import ClockCommits
 from lamplighter.gateway.loop.distribution import Distribution
 from lamplighter.gateway.loop.failures import behind_its_log, failure
@@ -26,7 +25,6 @@ from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.queue import Queue, Task, fulfil
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.time_slicer import SLICE_S, LongError, TimeSlicer
-from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.state.delayed import Scheduler
 
@@ -87,7 +85,7 @@ class TaskExecutor:
                     await asyncio.sleep(0)  # others go on between two tasks
                 self.held_since = self._slicer.held.now()
         if task is not None:
-            self._count_hold(task.run)
+            self.held_since = self._slicer.held.count_work(self.held_since, task.run)
         await finish()
 
     def _count_hold(self, work: Callable[[], object]) -> None:
@@ -96,10 +94,10 @@ class TaskExecutor:
 
     async def _take(self, task: Task, tasks: asyncio.TaskGroup) -> None:
         """Runs a task, begins its dry run, or refuses it. Its outcome goes out with the group."""
-        check = task.kind.check
-        if task.error is None and task.dry_run is None and check is not None:
+        kind, ledger = task.kind, self._ledger
+        if task.error is None and task.dry_run is None and kind.check is not None:
             try:
-                task.dry_run = await self._do(partial(check, task.request))
+                task.dry_run = await self._do(partial(kind.check, task.request))
                 passed = task.dry_run is None or task.dry_run.has_passed
             except BaseException as error:  # whatever a text does to those who look at it
                 task.error = failure(error)
@@ -108,14 +106,10 @@ class TaskExecutor:
                     self._queue.hold(task, task.dry_run, tasks)
                     return
         if task.error is not None:
-            if task.kind.refused is None:
+            if kind.refused is None:
                 self._queue.refuse(task, task.error)
                 return
-            task.run, task.dry_run = partial(task.kind.refused, task.request, task.error), None
-        await self._run(task)
-
-    async def _run(self, task: Task) -> None:
-        ledger = self._ledger
+            task.run, task.dry_run = partial(kind.refused, task.request, task.error), None
         if ledger.engine.timetable.conditions and self._clock_commits.due:
             await self._follow_up(self._clock_commits.catch_up)
         dry_run, before = task.dry_run, ledger.log.sequence
@@ -123,7 +117,7 @@ class TaskExecutor:
         if task.begun and task.error is None:
             self._queue.group.begun.append((task.priority, task.begun))
         try:
-            result = await self._do(task.run, long=dry_run is not None, in_loop=task.kind.in_loop)
+            result = await self._do(task.run, long=dry_run is not None, in_loop=kind.in_loop)
         except BaseException as error:
             if ledger.log.sequence != before and isinstance(error, Exception) and not isinstance(error, GatewayError):
                 raise behind_its_log(error) from error
@@ -179,11 +173,10 @@ class GroupEnd:
     """Ends groups: syncs what one wrote, and releases what came of it."""
 
     _queue: Queue
-    _log: LogWriter
+    _ledger: Ledger
     _executor: TaskExecutor
     _scheduler: Scheduler
     _timings: Timings
-    _counters: Counters
     disk: ThreadPoolExecutor = field(init=False)
     appended: int = field(default=0, init=False)  # the last record of the groups before
 
@@ -193,7 +186,7 @@ class GroupEnd:
     async def finish(self) -> None:
         """Nothing is released, neither answer nor notification, before every record that it saw is durable (design
         4.5). Raises ChangeLogError when the disk cannot be trusted any more."""
-        log, timings = self._log, self._timings
+        log, timings = self._ledger.log, self._timings
         if log.broken is not None:
             raise log.broken
         group = self._queue.end_group()
@@ -201,15 +194,16 @@ class GroupEnd:
         last = log.epoch, log.sequence
         held = self._executor.held_since  # nobody else has run since
         if appended:
-            self._counters.syncs += 1
+            self._queue.counters.syncs += 1
             if log.waits:
                 begun = perf_counter()
                 # In a thread that does nothing else, so that no other work keeps it waiting.
                 await asyncio.get_running_loop().run_in_executor(self.disk, log.sync)
                 timings.group.append((timings.sync, perf_counter() - begun))
-                held = timings.loop_held.now()
+                held = perf_counter(), thread_time()
             log.tail.acknowledge(last)
-        self._scheduler.rearm_boundary()
+        if self._ledger.engine.timetable.conditions:
+            self._scheduler.rearm_boundary()
         timings.end_group(group.begun)
         for release in group.releases:
             try:
@@ -223,4 +217,4 @@ class GroupEnd:
 
     async def sync(self) -> None:
         """Syncs the log between groups, by the interval of the settings."""
-        await asyncio.get_running_loop().run_in_executor(self.disk, self._log.sync)
+        await asyncio.get_running_loop().run_in_executor(self.disk, self._ledger.log.sync)

@@ -22,6 +22,7 @@ from lamplighter.engine.change_log import Cause, Record
 from lamplighter.engine.core import Commit
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.slices import LONG
 from lamplighter.gateway.clock import moment
 from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.loop.dataset import LiveDataset
@@ -100,7 +101,9 @@ class Ledger:
         `record`.
         """
         evaluations, engine = self.evaluations, self.engine
-        evaluations.begin_commit(delta, instant)
+        cost = engine.cost(delta)
+        if cost.long or (cost.re_evaluated and evaluations.are_slow(cost.re_evaluated)):
+            self.slicer.begin(LONG)
         begun, clocks = perf_counter(), self.clock.sample()
         differing = ""  # the instant that the commit is followed with, if that does not follow from its time
         if instant is None and engine.timetable.conditions:
@@ -131,6 +134,8 @@ class Ledger:
 
     def advance_clock(self, instant: datetime) -> Commit:
         """The commit with which time comes to an instant. Raises as `record`."""
+        if self.engine.changes_until(instant) > LONG:
+            self.slicer.begin(LONG)
         return self.commit(QuadDelta(), passed(instant), instant=instant)
 
     def replay(self, record: Record) -> None:

@@ -140,6 +140,7 @@ class _LaneTurn(NamedTuple):
     lane: OrderedLane
     dry_run: DryRun | ParseJob
     error: GatewayError | None
+    priority: Priority
 
 
 QueueEntry = Task | _LaneTurn
@@ -219,21 +220,21 @@ class Queue:
         self._put(Task(run, outcome, _POSTED_IN_LOOP if in_loop else _POSTED, None, lane, priority))
         return outcome
 
-    def _put(self, task: Task) -> None:
-        lane = task.lane
-        if lane is not None:
-            if lane.priority is not task.priority:
-                task.priority = lane.priority = lane.reached(task.priority)
-            task.number = lane.entered
-            lane.entered += 1
-        found = self._classes[task.priority]
-        found.waiting += 1
-        self._waiting += 1
-        if task.client:
-            found.usage.add(task.client)
-        self._enter(task, found)
-
-    def _enter(self, entry: QueueEntry, found: _Class) -> None:
+    def _put(self, entry: QueueEntry) -> None:
+        if isinstance(entry, Task):
+            lane = entry.lane
+            if lane is not None:
+                if lane.priority is not entry.priority:
+                    entry.priority = lane.priority = lane.reached(entry.priority)
+                entry.number = lane.entered
+                lane.entered += 1
+            found = self._classes[entry.priority]
+            found.waiting += 1
+            self._waiting += 1
+            if entry.client:
+                found.usage.add(entry.client)
+        else:
+            found = self._classes[entry.priority]
         if not found.entries and found.tag < self._time:
             found.tag = self._time  # a class does not save up what it did not use
         found.entries.append(entry)
@@ -363,7 +364,7 @@ class Queue:
         tasks, entry.lane.waiting = entry.lane.waiting, deque()
         first = tasks.popleft()
         first.dry_run, first.error = entry.dry_run, entry.error
-        self._leave(first)
+        self._ready(first)
         yield first
         for task in tasks:
             if self._ready(task):
@@ -375,16 +376,12 @@ class Queue:
         if task.lane is not None and task.lane.waiting:
             task.lane.waiting.append(task)
             return False
-        self._leave(task)
-        return not task.outcome.cancelled()
-
-    def _leave(self, task: Task) -> None:
-        """A task does not wait any more."""
         found = self._classes[task.priority]
         found.waiting -= 1
         self._waiting -= 1
         if task.client:
             found.usage.add(task.client, -1)
+        return not task.outcome.cancelled()
 
     def hold(self, task: Task, dry_run: DryRun | ParseJob, tasks: asyncio.TaskGroup) -> None:
         """Begins the dry run of a task. It is taken again when that has ended, with the tasks of its lane behind
@@ -405,7 +402,7 @@ class Queue:
             error = StoreError(f"there is no process to try the request in: {raised.strerror}")
         except BaseException as raised:
             error = failure(raised)
-        self._enter(_LaneTurn(lane, dry_run, error), self._classes[task.priority])
+        self._put(_LaneTurn(lane, dry_run, error, task.priority))
 
     # --- what is released together ---
 

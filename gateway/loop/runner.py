@@ -162,7 +162,7 @@ class Runner:
         self._upkeep = Upkeep(engine, reports.failing(ENGINE, _REBUILT))
         slicer.between, slicer.ended = self._upkeep.between, self._upkeep.large_work_ended
         self._executor = TaskExecutor(queue, ledger, self._distribution, reactions, self._clock_commits, slicer)
-        self._group_end = GroupEnd(queue, log, self._executor, self._scheduler, self.timings, self.counters)
+        self._group_end = GroupEnd(queue, ledger, self._executor, self._scheduler, self.timings)
         self._working = False
         self.log_keeper = LogKeeper(log, self.backups, settings.log, clock, reports.failing(LOG, _VERIFY))
         brokers = Brokers(lambda: current.settings, engine.store, clock)

@@ -133,41 +133,36 @@ class UpdateRequests:
 
     def run_update(self, queued: QueuedUpdate) -> Accepted:
         """Raises GatewayError; nothing has changed then."""
-        batch = queued.call.batch
-        if batch is None:
-            return self._accept(queued.call, queued.request)
-        if batch.refused is not None:
+        call, ledger, batch = queued.call, self._ledger, queued.call.batch
+        if batch is not None and batch.refused is not None:
             raise batch.refused
         try:
-            return self._accept(queued.call, queued.request)
+            access, client = self._current.access(call.caller), call.caller.name or None
+            if call.request_id is not None:
+                if len(call.request_id) > REQUEST_ID_CHARACTERS_MAX:
+                    raise MalformedRequestError(f"a request id has {REQUEST_ID_CHARACTERS_MAX} characters at most")
+                accepted = ledger.knowledge.request_ids.get((call.caller.name, call.request_id))
+                if accepted is not None:
+                    return accepted
+            self._reactions.new_request()
+            if call.delay is not None or call.at is not None:
+                if call.using:
+                    raise MalformedRequestError("a delayed update names its graphs in its text, by USING or WITH")
+                when = (call.delay, call.at, call.missed)
+                return self._delays.add(queued.request, *when, call.cause, call.request_id, client, access)
+            if call.missed is not None:
+                raise MalformedRequestError("missed applies to delayed updates only; add delay or at")
+            delta = ledger.evaluations.prepare(queued.request, access)
+            # The next number tells that there was something to delete: where that is not to be seen each has one.
+            if call.request_id or delta.kept or delta.changes or access.blind:
+                sequence = ledger.commit(delta, call.cause, call.request_id, client).sequence
+            else:
+                sequence = ledger.skip()  # nothing to tell, not even later
+            return Accepted(sequence, delta=visible_delta(delta, access) if call.tells_delta else None)
         except GatewayError as error:
-            batch.refused = error if error.retriable else None
+            if batch is not None:
+                batch.refused = error if error.retriable else None
             raise
-
-    def _accept(self, call: UpdateCall, request: Request) -> Accepted:
-        ledger, access, client = self._ledger, self._current.access(call.caller), call.caller.name or None
-        if call.request_id is not None:
-            if len(call.request_id) > REQUEST_ID_CHARACTERS_MAX:
-                raise MalformedRequestError(f"a request id has {REQUEST_ID_CHARACTERS_MAX} characters at most")
-            accepted = ledger.knowledge.request_ids.get((call.caller.name, call.request_id))
-            if accepted is not None:
-                return accepted
-        self._reactions.new_request()
-        delayed = call.delay is not None or call.at is not None
-        if call.missed is not None and not delayed:
-            raise MalformedRequestError("missed applies to delayed updates only; add delay or at")
-        if delayed:
-            if call.using:
-                raise MalformedRequestError("a delayed update names its graphs in its text, by USING or WITH")
-            when = (call.delay, call.at, call.missed)
-            return self._delays.add(request, *when, call.cause, call.request_id, client, access)
-        delta = ledger.evaluations.prepare(request, access)
-        # The next number tells that there was something to delete: where that is not to be seen each has one.
-        if call.request_id or access.blind or delta.kept or delta.changes:
-            sequence = ledger.commit(delta, call.cause, call.request_id, client).sequence
-        else:
-            sequence = ledger.skip()  # nothing to tell, not even later
-        return Accepted(sequence, delta=visible_delta(delta, access) if call.tells_delta else None)
 
     def write_graph(
         self, write: GraphWrite, cause: Cause, caller: Caller = ANYBODY, priority: Priority = Priority.NORMAL

@@ -76,12 +76,8 @@ def _count(durations: Iterable[tuple[Timing, float]]) -> None:
             timing.most = seconds
 
 
-class StepTimes(list[tuple[Timing, float]]):
-    """Durations of the steps of a group, which are counted once, at its end."""
-
-    def record(self) -> None:
-        _count(self)
-        self.clear()
+StepTimes = list[tuple[Timing, float]]
+"""What the steps of a group took, which is counted once, at its end."""
 
 
 class Holds(Timing):
@@ -153,7 +149,7 @@ class Timings:
     updates: tuple[Timing, ...] = field(default_factory=lambda: tuple(Timing() for _ in Priority))
     http: Timing = field(default_factory=Timing)
     loop_held: Holds = field(default_factory=Holds)
-    group: StepTimes = field(default_factory=StepTimes)
+    group: StepTimes = field(default_factory=list)
     _last_update: float = 0.0
 
     def end_group(self, begun: Iterable[tuple[Priority, float]]) -> None:
@@ -163,7 +159,8 @@ class Timings:
         for priority, arrived in begun:
             self._last_update = now - arrived
             self.group.append((self.updates[priority], self._last_update))
-        self.group.record()
+        _count(self.group)
+        self.group.clear()
 
     @property
     def update_processing(self) -> Timing:

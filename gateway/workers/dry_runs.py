@@ -168,36 +168,33 @@ class DryRun:
 
 
 class ParseJob:
-    """A request with a large text: it is parsed first, then tried if the store has to evaluate something.
+    """A request with a large text: it is parsed first, then tried if the store has to evaluate something."""
 
-    evaluation: makes the dry run that has to pass once the operations are known; None for a delayed update.
-    """
-
-    def __init__(
-        self, parser: LargeUpdateParser, request: Request, evaluation: Callable[[], DryRun | None] | None
-    ) -> None:
-        self._parser = parser
+    def __init__(self, dry_runs: DryRuns, request: Request, access: Access, *, evaluated: bool) -> None:
+        self._dry_runs = dry_runs
         self._request = request
-        self._evaluation = evaluation
-        self._dry_run: DryRun | None = None
+        self._access = access
+        self._evaluated = evaluated
+        self._next: DryRun | ParseJob | None = None
 
     @property
     def has_passed(self) -> bool:
-        return self._request.operations is not None and (self._dry_run is None or self._dry_run.has_passed)
+        return self._request.operations is not None and (self._next is None or self._next.has_passed)
 
     async def run(self, client: str = "") -> None:
         """client: whose turn it takes. Raises RequestError for an invalid text or one that the loop must not run,
         StoreError."""
-        if self._request.operations is None:
-            self._request.operations = await self._parser.operations(self._request.text, client)
-            self._dry_run = None if self._evaluation is None else self._evaluation()
-        if self._dry_run is not None:
-            await self._dry_run.run(client)
+        request = self._request
+        if request.operations is None:
+            request.operations = await self._dry_runs.parser.operations(request.text, client)
+            self._next = self._dry_runs.of_update(request, self._access, evaluated=self._evaluated)
+        if self._next is not None:
+            await self._next.run(client)
 
     def took(self, seconds: float) -> None:
         """As of a dry run."""
-        if self._dry_run is not None:
-            self._dry_run.took(seconds)
+        if self._next is not None:
+            self._next.took(seconds)
 
 
 class DryRuns:
@@ -212,22 +209,21 @@ class DryRuns:
         self.failed = _Memory()
         self.runs = 0
         """Requests that had to be tried."""
-        self._parser = LargeUpdateParser(reader)
+        self.parser = LargeUpdateParser(reader)
         self._lifter = Lifter(canonical)
         self._outlines = LruCache[str, _Outline | None](REMEMBERED_MAX, OUTLINES_CHARACTERS_MAX)
 
     def of_update(self, request: Request, access: Access = FULL, *, evaluated: bool = True) -> DryRun | ParseJob | None:
-        """What has to pass before an update runs: the parsing of a large text, and a dry run of what the store would
-        evaluate. evaluated: whether it runs now; a delayed one has its dry run when it is due."""
-        if len(request.text) > TEXT_MAX:
-            return ParseJob(self._parser, request, partial(self.of_evaluation, request, access) if evaluated else None)
-        return self.of_evaluation(request, access) if evaluated else None
-
-    def of_evaluation(self, request: Request, access: Access = FULL) -> DryRun | None:
-        """None for an update without evaluation by the store, and for an invalid one.
+        """What has to pass before an update runs: the parsing of a large text, then a dry run of what the store would
+        evaluate. None for nothing, and for an invalid text. evaluated: whether it runs now; a delayed one has its dry
+        run when it is due.
 
         For a client that may read only some graphs, the dry run is over those, and counts only for that client.
         """
+        if len(request.text) > TEXT_MAX and request.operations is None:
+            return ParseJob(self, request, access, evaluated=evaluated)
+        if not evaluated:
+            return None
         with suppress(GatewayError):
             texts = request.evaluations(access)
             if not texts:

@@ -105,6 +105,7 @@ def queue_of(priority: Priority) -> Callable[[asyncio.TaskGroup, pytest.MonkeyPa
 
 
 def bodies(tasks: asyncio.TaskGroup, patch: pytest.MonkeyPatch) -> Take:
+    patch.setattr(calls, "UNCOUNTED_BYTES", 0)
     patch.setattr(calls, "BODIES_BYTES_MAX", PLACES)
     under_way = calls.Bodies()
 

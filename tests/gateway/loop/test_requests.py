@@ -52,7 +52,8 @@ class Ear(RecordingSink):
 
 class Restarted:
     """Says that a task is too long, at the n-th call of a function of the project before it has appended anything,
-    entered a plain subscription, or begun to read by a fork. Within `Engine.subscribe`, which asks before it changes anything, only where it asks."""
+    entered a plain subscription, or begun to read by a fork. Within `Engine.subscribe`, which asks before it changes
+    anything, only where it asks."""
 
     def __init__(self, runner: Runner, number: int) -> None:
         self._slicer, self._sinks, self._before = (

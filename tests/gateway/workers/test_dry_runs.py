@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from lamplighter.engine.access import FULL
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import LimitExceededError, QueueFullError
 from lamplighter.engine.protocol import Resume
@@ -52,8 +53,10 @@ def dry_runs() -> Iterator[DryRuns]:
 
 
 def of_update(dry_runs: DryRuns, text: str, using: UsingGraphs | None = None) -> DryRun:
-    dry_run = dry_runs.of_evaluation(dry_runs.engine.request(text, using))
-    assert dry_run is not None
+    request = dry_runs.engine.request(text, using)
+    request.check(FULL)  # a long text is parsed before
+    dry_run = dry_runs.of_update(request)
+    assert isinstance(dry_run, DryRun)
     return dry_run
 
 
@@ -69,18 +72,18 @@ def of_update(dry_runs: DryRuns, text: str, using: UsingGraphs | None = None) ->
     ],
 )
 def test_what_evaluates_nothing_or_is_wrong_is_not_tried(dry_runs: DryRuns, text: str) -> None:
-    assert dry_runs.of_evaluation(dry_runs.engine.request(text)) is None
+    assert dry_runs.of_update(dry_runs.engine.request(text)) is None
 
 
 def test_what_has_a_plan_is_not_tried(dry_runs: DryRuns) -> None:
     text = "DELETE {{ ?s <http://p> ?o }} WHERE {{ ?s <http://p> ?o . ?s <http://q> {} }}"
     dry_runs.engine.update(text.format(1))
-    assert dry_runs.of_evaluation(dry_runs.engine.request(text.format(2))) is None
+    assert dry_runs.of_update(dry_runs.engine.request(text.format(2))) is None
 
 
 def test_a_single_pattern_with_a_constant_needs_no_trial(dry_runs: DryRuns) -> None:
     cheap = "INSERT { ?s <http://q> ?m } WHERE { SELECT ?s (MAX(?o) AS ?m) { ?s <http://p> ?o } GROUP BY ?s }"
-    found = dry_runs.of_evaluation(dry_runs.engine.request(cheap))
+    found = dry_runs.of_update(dry_runs.engine.request(cheap))
     assert found is None or found.has_passed
     for costly in (CHAIN, PRODUCT, cheap.replace("<http://p>", "?p ?x . ?s ?q")):
         assert not of_update(dry_runs, costly).has_passed
