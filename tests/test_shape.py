@@ -90,7 +90,7 @@ IRREGULAR = re.compile(
     "grown|hidden|laid|met|paid|sought|sold|split|stood|struck|sunk|sworn|thought|torn|worn|wound|asked|owed"
 )
 NO_PARTICIPLES = ("need", "feed", "seed", "embed", "shed")
-HOPS = {"classes with many collaborators": 25, "methods that pass on": 43, "functions named by a participle": 422}
+HOPS = {"classes with many collaborators": 25, "methods that pass on": 43, "functions named by a participle": 407}
 """How many there are. A change that has fewer lowers the number; none may raise it."""
 
 

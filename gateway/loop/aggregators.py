@@ -91,7 +91,7 @@ class Aggregators:
 
     # --- ends ---
 
-    def lost(self, spuid: str, error: GatewayError) -> None:
+    def end_lost(self, spuid: str, error: GatewayError) -> None:
         """The engine has ended a subscription. Its application, if it is one's, is stopped, or begins again if the
         query was only too costly."""
         if spuid not in self.subscriptions:

@@ -63,7 +63,7 @@ class Delays:
         if client is not None:
             self._check_quotas(client, timer)
         record = self._ledger.record(entries.timer(timer, cause, request_id, client))
-        self.changed()
+        self.rearm()
         return Accepted(record.seq, timer.id)
 
     def _check_quotas(self, client: str, timer: Timer) -> None:
@@ -74,18 +74,18 @@ class Delays:
         check(used, more, "delayed_bytes_max", quotas.delayed_bytes_max, "the bytes of pending delayed updates")
 
     def put_back(self, timer: Timer, cause: Cause) -> None:
-        """A delayed update of a backup is pending. `changed` is due after the last one. Raises ChangeLogError."""
+        """A delayed update of a backup is pending. `rearm` is due after the last one. Raises ChangeLogError."""
         self._ledger.record(entries.timer(timer, cause))
 
     def cancel(self, name: str, cause: Cause) -> None:
-        """One is not pending any more. `changed` is due after the last one. Raises ChangeLogError."""
+        """One is not pending any more. `rearm` is due after the last one. Raises ChangeLogError."""
         self._ledger.record(entries.cancel(name, cause))
 
-    def changed(self) -> None:
+    def rearm(self) -> None:
         """Has the scheduler look again, once the records are durable."""
         self._queue.release(self._scheduler.rearm)
 
-    def skipped(self, pending: Pending) -> bool:
+    def skip_missed(self, pending: Pending) -> bool:
         """Whether one became due while the gateway was off and is not wanted then. It is cancelled in that case."""
         name, policy = pending.timer.id, pending.timer.missed
         missed = self.delayed.missed(name)

@@ -52,7 +52,7 @@ class DeliveredSubscriptions:
     def end(self, name: str) -> None:
         """Its sink is not told. Raises UnknownSpuidError, ChangeLogError; then it goes on."""
         self._reactions.flush_pending()  # which may end it, too
-        spuid = self._followed(name).spuid
+        spuid = self._spec(name).spuid
         self._ledger.record(entries.unsubscribe(spuid))
         self._queue.counters.unsubscribes += 1
 
@@ -60,13 +60,13 @@ class DeliveredSubscriptions:
         """Records another lease. What the log has of the subscription now. Raises UnknownSpuidError, ChangeLogError."""
         delivery = asked.delivery
         self._reactions.flush_pending()  # which may end it, or record something else of it
-        followed = msgspec.structs.replace(self._followed(delivery.id), delivery=delivery)
+        followed = msgspec.structs.replace(self._spec(delivery.id), delivery=delivery)
         if followed.spuid not in self._resumption.resumables:
             raise UnknownSpuidError("the subscription is about to begin anew; try again")
         self._ledger.record(entries.subscribe(followed, asked.cause))
         return followed
 
-    def _followed(self, name: str) -> Followed:
+    def _spec(self, name: str) -> Followed:
         followed = self._resumption.resumables.of_delivery(name)
         if followed is None:
             raise UnknownSpuidError(f"there is no delivery with the id {name!r}")

@@ -55,7 +55,7 @@ class Distribution:
                 [one for one in commit.ended if one.spuid not in self._aggregators.subscriptions]
             )
             for spuid, error in commit.ended:
-                self._aggregators.lost(spuid, error)
+                self._aggregators.end_lost(spuid, error)
 
     def write_results(self) -> None:
         """Makes the text of long results, while others go on."""

@@ -115,7 +115,7 @@ class Evaluations:
         self._tried: int | None = None  # risky evaluations of the present update; None where each is tried
         self._together = False  # whether those of the present update were tried together
         self._left_s: float | None = None  # in a fork that tries them together: what is left to them
-        engine.store.around_select = self.measured
+        engine.store.around_select = self.measure_select
 
     def prepare(self, request: Request, access: Access) -> QuadDelta:
         """The delta of an update. Nothing is changed. Raises GatewayError, StoreError for whatever is unexpected."""
@@ -170,7 +170,7 @@ class Evaluations:
         self._left_s = signal.setitimer(signal.ITIMER_PROF, 0)[0]
         self._engine.prepare(request, access=access)
 
-    def _evaluated(self, select: SelectRun) -> Bag:
+    def _select_in_fork(self, select: SelectRun) -> Bag:
         """In a fork."""
         if self._left_s is None:
             return select()
@@ -189,13 +189,13 @@ class Evaluations:
             return True
         return any(self._dry_runs.risky(text) for text in texts)
 
-    def measured(self, text: str, select: SelectRun) -> Bag:
+    def measure_select(self, text: str, select: SelectRun) -> Bag:
         """The result of a SELECT of the engine's. A risky one is evaluated by a fork before.
 
         Raises LimitExceededError, and TooMuchWork while a commit is matched.
         """
         if os.getpid() != self._process:
-            return self._evaluated(select)  # it is being tried
+            return self._select_in_fork(select)  # it is being tried
         if not self._together and self._dry_runs.risky(text):
             self._try_one(select)
         if not self.following:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from time import perf_counter
+from time import perf_counter, thread_time
 
 import msgspec
 
@@ -81,7 +81,7 @@ class Queries:
 
         Raises LimitExceededError, UnsupportedRequestError, RequestSyntaxError.
         """
-        begun = self._timings.loop_held.now()
+        begun = perf_counter(), thread_time()
         try:
             self.check_length(sparql)
             sparql = with_own_variables(sparql)

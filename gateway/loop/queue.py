@@ -69,7 +69,7 @@ class OrderedLane:
         self.early: dict[int, Task] = {}
         self.priority = Priority.NORMAL
 
-    def reached(self, asked: Priority) -> Priority:
+    def class_of_next(self, asked: Priority) -> Priority:
         """The class in which another task of it would wait: not above that of the one before, if that waits still."""
         if asked < self.priority and (self.entered != self.taken or self.waiting):
             return self.priority
@@ -189,7 +189,7 @@ class Queue:
         self._divided: GatewaySettings | None = None  # by which the rooms of the classes are set
         self._entries = self._waiting = 0
         self._time = 0  # the tag of the entry that was taken last
-        self._filled: asyncio.Future[None] | None = None  # what `filled` waits for
+        self._filled: asyncio.Future[None] | None = None  # what `wait_filled` waits for
         self.group = ReleaseGroup()
         self.taken = 0
 
@@ -225,7 +225,7 @@ class Queue:
             lane = entry.lane
             if lane is not None:
                 if lane.priority is not entry.priority:
-                    entry.priority = lane.priority = lane.reached(entry.priority)
+                    entry.priority = lane.priority = lane.class_of_next(entry.priority)
                 entry.number = lane.entered
                 lane.entered += 1
             found = self._classes[entry.priority]
@@ -248,12 +248,12 @@ class Queue:
         """Raises QueueFullError unless the queue has room for so many requests of a class. lane: theirs; client: whose
         they are, "" for one that has no share."""
         if lane is not None and lane.priority is not priority:
-            priority = lane.reached(priority)
+            priority = lane.class_of_next(priority)
         free = self.free(priority)
         if count > free:
             self.counters.queue_full += 1
             raise QueueFullError(self._full(priority))
-        if client and not fits(client, used := self._used(client, priority), count, free):
+        if client and not fits(client, used := self._usage_of(client, priority), count, free):
             self.counters.queue_full += 1
             room = f"gateway.queue_max = {self.room}, the room for {priority.word} requests,"
             why = refusal(client, used, count, free, room)
@@ -262,7 +262,7 @@ class Queue:
         if waiting > self.peaks.waiting:
             self.peaks.waiting = waiting
 
-    def _used(self, client: str, priority: Priority) -> int:
+    def _usage_of(self, client: str, priority: Priority) -> int:
         """How many requests of a client wait in the room of a class."""
         found = self._classes[priority]
         if found is self._normal or found is self._bulk:  # they share it
@@ -322,7 +322,7 @@ class Queue:
 
     # --- out ---
 
-    async def filled(self) -> None:
+    async def wait_filled(self) -> None:
         """Waits until there is something to take. For one task only."""
         if not self._entries:
             self._filled = asyncio.get_running_loop().create_future()
@@ -342,7 +342,7 @@ class Queue:
             self.taken += 1
             entry = least.entries.popleft()
             if isinstance(entry, _LaneTurn):
-                yield from self._checked(entry)
+                yield from self._behind_dry_run(entry)
                 continue
             lane = entry.lane
             if lane is None:
@@ -359,7 +359,7 @@ class Queue:
                     if self._ready(task):
                         yield task
 
-    def _checked(self, entry: _LaneTurn) -> Iterator[Task]:
+    def _behind_dry_run(self, entry: _LaneTurn) -> Iterator[Task]:
         """The first task of a lane, and those that waited behind its dry run."""
         tasks, entry.lane.waiting = entry.lane.waiting, deque()
         first = tasks.popleft()

@@ -48,4 +48,4 @@ class Removals:
                 self._ledger.slicer.pause()
             self._ledger.commit(QuadDelta(), cause)
             clients.popleft()
-            self._delays.changed()
+            self._delays.rearm()

@@ -138,7 +138,7 @@ class Restore:
         for timer in difference.timers:
             self._delays.put_back(timer, cause)
             self._ledger.slicer.pause()
-        self._delays.changed()
+        self._delays.rearm()
         since.clear()
         logger.info("backup restored", place=difference.place, sequence=commit.sequence)
         return Restored(

@@ -83,7 +83,7 @@ class ResumptionService(Generic[Sink]):
         for spuid in self.resumables.replaced_by(followed):
             self.forget(spuid)
 
-    def named(self, asked: Followed, handle: str) -> Followed:
+    def with_spuid(self, asked: Followed, handle: str) -> Followed:
         """What the record of a new one says. Raises UnsupportedRequestError if it cannot be resumed."""
         info = self._engine.describe(handle)
         if info.tells_time:
@@ -173,7 +173,7 @@ class ResumptionService(Generic[Sink]):
         try:
             if followed.instant:
                 self._engine.reach(moment(followed.instant))
-            subscription = subscribed(self._engine, followed, Access(FULL.read, FULL.write, seen(followed)))
+            subscription = subscribe_as_followed(self._engine, followed, Access(FULL.read, FULL.write, seen(followed)))
         except GatewayError as error:
             logger.error("subscription cannot be resumed", spuid=digits(followed.spuid), reason=error)
             self.resumables.lose(
@@ -184,7 +184,7 @@ class ResumptionService(Generic[Sink]):
             self.lose_taken_over()
 
 
-def subscribed(engine: Engine, followed: Followed, access: Access) -> Subscription:
+def subscribe_as_followed(engine: Engine, followed: Followed, access: Access) -> Subscription:
     """The engine's subscription. Raises GatewayError, StoreError for whatever is not expected."""
     try:
         return engine.subscribe(

@@ -249,7 +249,7 @@ class Runner:
     async def _take_groups(self, tasks: asyncio.TaskGroup) -> None:
         while True:
             self._working = False
-            await self.queue.filled()
+            await self.queue.wait_filled()
             self._working = True
             await self._executor.run(tasks, self._group_end.finish)
 

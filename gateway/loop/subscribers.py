@@ -43,7 +43,7 @@ from lamplighter.gateway.loop.live_settings import LiveSettings
 from lamplighter.gateway.loop.obligations import Obligations
 from lamplighter.gateway.loop.queue import OrderedLane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
-from lamplighter.gateway.loop.resumption import ResumptionService, subscribed
+from lamplighter.gateway.loop.resumption import ResumptionService, subscribe_as_followed
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.sharing import Usage
 from lamplighter.gateway.state.quotas import check
@@ -168,7 +168,7 @@ def _log_takeover(takeover: Takeover, resumable: str | None) -> None:
         logger.info("subscription has a plan again", spuid=spuid, spu_class=takeover.spu_class)
 
 
-def _undelivered(error: Exception) -> StoreError:
+def _delivery_error(error: Exception) -> StoreError:
     return StoreError(f"the subscription was ended, for a result could not be delivered: {error!r}; subscribe again")
 
 
@@ -234,7 +234,7 @@ class Subscribers:
             self._reactions.flush_pending()  # it may change the dataset, and is recorded before
         begun = thread_time()
         self._obligations.takeovers = True  # its first result may hand over the plan of another one
-        subscription = subscribed(self._engine, followed, access)
+        subscription = subscribe_as_followed(self._engine, followed, access)
         self._ledger.evaluations.prepared_s = thread_time() - begun
         try:
             self._dry_runs.check_rows(subscription.first)
@@ -294,7 +294,7 @@ class Subscribers:
 
     def _begin_resumable(self, asked: Followed, subscription: Subscription, sink: Sink) -> Subscription:
         """Records that a resumable subscription begins; it gets a spuid that nobody can guess and that stays."""
-        followed = self._resumption.named(asked, subscription.spuid)
+        followed = self._resumption.with_spuid(asked, subscription.spuid)
         entry = entries.subscribe(followed, Cause(sink.kind, sink.client))
         self._ledger.record(entry, (subscription.spuid, sink))
         return subscription._replace(spuid=followed.spuid)
@@ -311,7 +311,7 @@ class Subscribers:
         except Exception as error:
             spuid = self.resumables.spuid(notification.spuid) or notification.spuid
             logger.exception("notification failed", spuid=spuid.removeprefix(SPUID))
-            self._end_by_gateway(spuid, _undelivered(error))
+            self._end_by_gateway(spuid, _delivery_error(error))
 
     def _deliver(self, notification: Notification, results: Results) -> None:
         sink = self.sinks.get(notification.spuid)
@@ -327,14 +327,14 @@ class Subscribers:
     def _tell(self, sink: Sink, spuid: str, tell: Callable[[], None]) -> None:
         """Tells a sink something with the group. A sink that fails loses its subscription, and no one else anything."""
 
-        def told() -> None:
+        def release() -> None:
             try:
                 tell()
             except Exception as error:
                 logger.exception("client not notified", peer=sink.client, spuid=spuid.removeprefix(SPUID))
-                self._queue.post(partial(self._untold, sink, spuid, _undelivered(error)))
+                self._queue.post(partial(self._untold, sink, spuid, _delivery_error(error)))
 
-        self._queue.release(told)
+        self._queue.release(release)
 
     def _untold(self, sink: Sink, spuid: str, error: GatewayError) -> None:
         """Ends a subscription whose sink failed, unless it has ended meanwhile, or another sink has it."""

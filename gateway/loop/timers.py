@@ -72,7 +72,7 @@ class Timers:
         if pending is None:
             return  # it was cancelled while it waited for its turn
         self._reactions.flush_pending()
-        if self._delays.skipped(pending):
+        if self._delays.skip_missed(pending):
             return
         self._reactions.new_request()
         failures: list[Exception] = []

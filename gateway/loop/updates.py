@@ -199,7 +199,7 @@ class UpdateRequests:
             raise UnknownDelayedError(f"no delayed update {name!r} is pending; GET /delayed lists them")
         self._reactions.flush_pending()
         self._delays.cancel(name, queued.cause)
-        self._delays.changed()
+        self._delays.rearm()
 
 
 def visible_delta(delta: QuadDelta, access: Access) -> Results | None:

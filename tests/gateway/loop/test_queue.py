@@ -60,7 +60,7 @@ def put(
 
 
 async def taken(of: Queue) -> list[str]:
-    await of.filled()
+    await of.wait_filled()
     return [step.run() for step in of.in_turn()]
 
 
@@ -93,7 +93,7 @@ async def test_a_dry_run_that_fails_marks_its_task_alone() -> None:
         steps.hold(next(turn), trial, tasks)  # type: ignore[arg-type]
         assert list(turn) == []
         trial.go_on.set()
-        await steps.filled()
+        await steps.wait_filled()
         found: list[Task] = list(steps.in_turn())
         assert [(step.run(), str(step.error or "")) for step in found] == [("first", "too long"), ("second", "")]
 
