@@ -30,10 +30,10 @@ def kinds(
     timers: Timers,
     delivered: DeliveredSubscriptions,
 ) -> Mapping[type, RequestKind]:
-    """The table. A check that fails is told to the requester; a kind with `refused` does more: an update refuses those
-    behind it in its message, and a delayed one that is due is recorded as done, so that it does not stay pending."""
+    """The table. A check that fails is told to the requester. A delayed update that is due is recorded as done then, so
+    that it does not stay pending."""
     return {
-        QueuedUpdate: RequestKind(updates.run_update, updates.check_update, updates.refuse_update, timed=True),
+        QueuedUpdate: RequestKind(updates.run_update, updates.check_update, timed=True),
         QueuedWrite: RequestKind(updates.run_write),
         Cancellation: RequestKind(updates.run_cancellation),
         DueUpdate: RequestKind(timers.run_due, timers.check_due, timers.refuse_due),

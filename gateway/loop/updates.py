@@ -125,12 +125,6 @@ class UpdateRequests:
         now = call.delay is None and call.at is None
         return self._dry_runs.of_update(queued.request, call.caller.access, evaluated=now)
 
-    def refuse_update(self, queued: QueuedUpdate, error: GatewayError) -> None:
-        """Refuses those behind it in its message, too, if they will be sent again together. Raises the error."""
-        if queued.call.batch is not None and error.retriable:
-            queued.call.batch.refused = queued.call.batch.refused or error
-        raise error
-
     def run_update(self, queued: QueuedUpdate) -> Accepted:
         """Raises GatewayError; nothing has changed then."""
         call, ledger, batch = queued.call, self._ledger, queued.call.batch

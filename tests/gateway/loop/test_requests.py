@@ -17,7 +17,7 @@ import lamplighter
 from lamplighter.engine.access import FULL
 from lamplighter.engine.change_log import Cause, Receiver
 from lamplighter.engine.core import Engine
-from lamplighter.engine.errors import AccessDeniedError, GatewayError, QueueFullError, StoreError
+from lamplighter.engine.errors import AccessDeniedError, GatewayError, StoreError
 from lamplighter.engine.protocol import Resume
 from lamplighter.engine.sparql.requests import parse_query
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
@@ -29,7 +29,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import QueuedEnd, QueuedSubscription
 from lamplighter.gateway.loop.time_slicer import LongError
 from lamplighter.gateway.loop.timers import DueUpdate
-from lamplighter.gateway.loop.updates import Batch, Cancellation, QueuedUpdate, QueuedWrite, UpdateCall
+from lamplighter.gateway.loop.updates import Cancellation, QueuedUpdate, QueuedWrite, UpdateCall
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.workers.ad_hoc import Answer, Reader
@@ -267,29 +267,20 @@ async def test_a_request_holds_its_caller_and_is_asked_for_its_permission_when_i
         assert runner._engine.subscription_count == 0
 
 
-async def test_an_update_whose_check_fails_for_the_moment_refuses_those_behind_it_in_its_message(
+async def test_a_request_whose_check_fails_is_told_and_has_no_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def check(queued: object) -> None:
+        raise StoreError("no")
+
     async with recovered_runner(tmp_path) as runner:
-        kind = runner.queue.kinds[QueuedUpdate]
-        later = QueueFullError("later")
-        assert later.retriable
-
-        def check(queued: QueuedUpdate) -> None:
-            if queued.call.request_id == "2":
-                raise later
-
-        monkeypatch.setitem(runner.queue.kinds, QueuedUpdate, replace(kind, check=check))
-        batch = Batch()
-        asked = [
-            runner.updates.update(UpdateCall(insert(number), CLIENT, request_id=str(number), batch=batch))
-            for number in (1, 2, 3)
-        ]
-        assert (await asked[0]).sequence == 1
-        for outcome in asked[1:]:
-            with pytest.raises(QueueFullError, match="later"):
-                await outcome
-        assert len(records(tmp_path)) == 1
+        for kind in (QueuedUpdate, QueuedSubscription):
+            monkeypatch.setitem(runner.queue.kinds, kind, replace(runner.queue.kinds[kind], check=check))
+        for refused in (update(runner, insert(1)), runner.subscribe(ALL, Ear(), None, None)):
+            with pytest.raises(StoreError, match="no"):
+                await refused
+        assert runner.counters.refused == 2
+        assert records(tmp_path) == []
 
 
 async def test_a_due_update_whose_check_fails_is_recorded_as_done(
