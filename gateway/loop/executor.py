@@ -43,7 +43,8 @@ Result = TypeVar("Result")
 
 
 class TaskExecutor:
-    """Runs tasks in turn. held_since: the time of the loop's two clocks when the last piece of work ended."""
+    """Runs tasks in turn. held_since: the time of the loop's two clocks when a piece of work ended last, or others had
+    their turn. work: what was done since, which the end of the group counts; None for nothing."""
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class TaskExecutor:
         self._clock_commits = clock_commits
         self._slicer = slicer
         self.held_since = slicer.held.now()
+        self.work: Callable[[], object] | None = None
 
     async def run(self, tasks: asyncio.TaskGroup, finish: Callable[[], Awaitable[None]]) -> None:
         """Runs the tasks whose turn it is. tasks: where dry runs run; finish: ends a group, and is awaited whenever one
@@ -75,7 +77,7 @@ class TaskExecutor:
             await self._take(task, tasks)
             priority = task.priority
             if perf_counter() - begun > GROUP_S[priority] or (priority < _NORMAL and not self._queue.has(priority)):
-                self._count_hold(task.run)
+                self.work = task.run
                 await finish()
                 self.held_since = self._slicer.held.now()
                 begun = perf_counter()
@@ -85,7 +87,7 @@ class TaskExecutor:
                     await asyncio.sleep(0)  # others go on between two tasks
                 self.held_since = self._slicer.held.now()
         if task is not None:
-            self.held_since = self._slicer.held.count_work(self.held_since, task.run)
+            self.work = task.run
         await finish()
 
     def _count_hold(self, work: Callable[[], object]) -> None:
@@ -186,13 +188,14 @@ class GroupEnd:
     async def finish(self) -> None:
         """Nothing is released, neither answer nor notification, before every record that it saw is durable (design
         4.5). Raises ChangeLogError when the disk cannot be trusted any more."""
-        log, timings = self._ledger.log, self._timings
+        log, timings, executor = self._ledger.log, self._timings, self._executor
+        since, held = executor.held_since, (perf_counter(), thread_time())  # nobody else has run since
+        work, executor.work = executor.work, None
         if log.broken is not None:
             raise log.broken
         group = self._queue.end_group()
         appended, self.appended = log.sequence != self.appended, log.sequence
-        last = log.epoch, log.sequence
-        held = self._executor.held_since  # nobody else has run since
+        last, resumed = (log.epoch, log.sequence), held
         if appended:
             self._queue.counters.syncs += 1
             if log.waits:
@@ -200,20 +203,22 @@ class GroupEnd:
                 # In a thread that does nothing else, so that no other work keeps it waiting.
                 await asyncio.get_running_loop().run_in_executor(self.disk, log.sync)
                 timings.group.append((timings.sync, perf_counter() - begun))
-                held = perf_counter(), thread_time()
+                resumed = perf_counter(), thread_time()
             log.tail.acknowledge(last)
         if self._ledger.engine.timetable.conditions:
             self._scheduler.rearm_boundary()
+        if work is not None:
+            timings.loop_held.count_wait(held[0] - since[0], held[1] - since[1], work)
         timings.end_group(group.begun)
         for release in group.releases:
             try:
                 release()
             except Exception:  # it is one client's; the others are told
                 logger.exception("answer not delivered")
-            if perf_counter() - held[0] > SLICE_S:
-                timings.loop_held.count_work(held, release)
+            if perf_counter() - resumed[0] > SLICE_S:
+                timings.loop_held.count_work(resumed, release)
                 await asyncio.sleep(0)
-                held = timings.loop_held.now()
+                resumed = timings.loop_held.now()
 
     async def sync(self) -> None:
         """Syncs the log between groups, by the interval of the settings."""
