@@ -200,7 +200,7 @@ async def _running(data: Path, settings: Settings, disk: Disk, clock: Any = None
 def _load(runner: Runner, document: bytes) -> None:
     """Puts a document into a gateway's dataset as one commit."""
     delta = runner._engine.prepare_load(document, "application/n-triples")
-    runner._commits.commit(delta, Cause("http", "bench"))
+    runner._ledger.commit(delta, Cause("http", "bench"))
 
 
 async def _longest_pause() -> float:

@@ -56,15 +56,14 @@ class MachineClock:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
     def trusted(self) -> bool:
-        now = time.monotonic()
-        if now - self._looked >= TRUST_S:
-            self._looked, self._trusted = now, clock_trusted(self._trust)
-        return self._trusted
+        return self.sample().trusted
 
     def sample(self) -> RecordClocks:
         # Without further calls, because each record has it.
-        now = datetime.fromtimestamp(time.time(), UTC)
-        return RecordClocks(now, self.trusted(), time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000)
+        now, asked = datetime.fromtimestamp(time.time(), UTC), time.monotonic()
+        if asked - self._looked >= TRUST_S:
+            self._looked, self._trusted = asked, clock_trusted(self._trust)
+        return RecordClocks(now, self._trusted, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000)
 
 
 def iso(moment: datetime) -> str:

@@ -75,11 +75,12 @@ Known = dict[str, tuple[str, Term]]
 
 
 class Lifter:
-    """Lifts constants out of texts, and caches them. canonical: (prologue, constant as written) -> term; may raise."""
+    """Lifts constants out of texts, and caches them: by prologue in `known`. canonical: (prologue, constant as written)
+    -> term; may raise."""
 
     def __init__(self, canonical: Callable[[str, str], Term]) -> None:
         self._canonical = canonical
-        self._known: dict[str, Known] = {}
+        self.known: dict[str, Known] = {}
         self._size = 0
 
     def lift(self, text: str) -> Lifted:
@@ -93,38 +94,30 @@ class Lifter:
         count = len(pieces) // 2
         if count > CONSTANTS_MAX:
             raise ValueError(f"more than {CONSTANTS_MAX} constants")
-        known = self._known.get(prologue)
+        known = self.known.get(prologue)
         if known is None:
-            if len(self._known) >= PROLOGUES_MAX:
-                self._known.clear()
-            known = self._known[prologue] = {}
+            if len(self.known) >= PROLOGUES_MAX:
+                self.known.clear()
+            known = self.known[prologue] = {}
         terms = []
         for index in range(1, len(pieces), 2):
             raw = pieces[index]
             entry = known.get(raw)
             if entry is None:
-                entry = self._entry(prologue, raw, known)
+                entry = self.entry(prologue, raw, known)
             pieces[index], term = entry
             terms.append(term)
         return Lifted(prologue, "".join(pieces), terms)
 
-    def term(self, prologue: str, raw: str) -> Term:
-        """The canonical term of one constant."""
-        known = self.prologue_constants(prologue)
-        return (known.get(raw) or self._entry(prologue, raw, known))[1]
-
-    def prologue_constants(self, prologue: str) -> Known:
-        """The cached constants of a prologue."""
-        return self._known.setdefault(prologue, {})
-
-    def _entry(self, prologue: str, raw: str, known: Known) -> tuple[str, Term]:
+    def entry(self, prologue: str, raw: str, known: Known) -> tuple[str, Term]:
+        """The kind and the canonical term of a constant that is not in `known`, which gets it."""
         kind = kind_of(raw)
         term = _plain(raw) or self._canonical(prologue, raw)
         if len(raw) > TERM_MAX or len(term) > CANONICAL_MAX:
             return kind, term
         self._size += 1
         if self._size > TERMS_MAX:
-            for entries in self._known.values():  # in place, since recognisers refer to them
+            for entries in self.known.values():  # in place, since recognisers refer to them
                 entries.clear()
             self._size = 1
         entry = known[raw] = (kind, term)
@@ -201,10 +194,10 @@ class Recogniser:
     It is faster than `Lifter.lift`, which works for any text.
     """
 
-    def __init__(self, pattern: re.Pattern[str], term: Callable[[str], Term], known: Known, sources: list[Any]) -> None:
+    def __init__(self, pattern: re.Pattern[str], lifter: Lifter, prologue: str, sources: list[Any]) -> None:
         self._match = pattern.fullmatch
-        self._term = term
-        self._known = known
+        self._lifter = lifter
+        self._prologue = prologue
         self._sources = sources
 
     def terms(self, text: str) -> list[Term] | None:
@@ -212,8 +205,10 @@ class Recogniser:
         found = self._match(text)
         if found is None:
             return None
-        known = self._known.get
-        values = [entry[1] if (entry := known(raw)) is not None else self._term(raw) for raw in found.groups()]
+        # Looked up for each text: what a lifter has forgotten it does not bound either.
+        known = self._lifter.known.setdefault(self._prologue, {})
+        entry = self._lifter.entry
+        values = [(known.get(raw) or entry(self._prologue, raw, known))[1] for raw in found.groups()]
         return [values[source] if type(source) is int else source for source in self._sources]
 
 
@@ -246,6 +241,4 @@ def recogniser(
             parts.append(group)
             sources.append(groups[raw])
     parts.append(re.escape(text[position:]))
-    prologue = lifted.prologue
-    known = lifter.prologue_constants(prologue)
-    return Recogniser(re.compile("".join(parts)), lambda raw: lifter.term(prologue, raw), known, sources)
+    return Recogniser(re.compile("".join(parts)), lifter, lifted.prologue, sources)

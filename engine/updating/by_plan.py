@@ -234,7 +234,7 @@ class UpdatePlan:
         if makes:
             store.check(inserts)
             store.check(deletes)
-        if not write.every:
+        if write.names is not None:
             write.check((quad.g for quads in (inserts, deletes) for quad in quads), "write")
         asked = len(deletes) + len(inserts)
         wanted: Any = inserts

@@ -50,7 +50,7 @@ from lamplighter.gateway.gates.bounded_sockets import MESSAGE_BYTES_MAX, Bounded
 from lamplighter.gateway.gates.listeners import BACKLOG, HANDSHAKES_MAX, Listener
 from lamplighter.gateway.gates.outbox import Outbox, SendBudget
 from lamplighter.gateway.gates.sinks import ClientSink
-from lamplighter.gateway.loop.queue import Lane
+from lamplighter.gateway.loop.queue import OrderedLane
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import Batch, UpdateCall
 from lamplighter.gateway.security.browsers import NOSNIFF, Browsers
@@ -115,7 +115,7 @@ class _Connection:
         address = socket.remote_address
         self.name = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
         self._cause = Cause("ws", self.name)
-        self._lane = Lane()
+        self._lane = OrderedLane()
 
     async def serve(self) -> None:
         sender = asyncio.create_task(self._send())

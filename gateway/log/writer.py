@@ -170,43 +170,39 @@ class LogWriter:
         ChangeLogError, or LimitExceededError for one that is too long to be read; then the log is unchanged."""
         if self.broken is not None:
             raise self.broken
+        self.slices.pause()
         if self._file is None:
             self._begin()
         delta, clocks = entry.delta, clocks or self._clock.sample()
-        return self._write(
-            Record(
-                v=VERSION,
-                type=entry.type,
-                gw=self.gateway,
-                epoch=self.epoch,
-                seq=self.sequence + 1,
-                ts=iso(clocks.wall),
-                trusted=clocks.trusted,
-                boot=self._clock.boot,
-                boottime_us=clocks.boottime_us,
-                cause=entry.cause,
-                request=entry.request,
-                client=entry.client,
-                instant=entry.instant,
-                graphs=GraphChanges(delta.created, delta.dropped) if delta.created or delta.dropped else None,
-                d=delta.removed,
-                a=delta.added,
-                k=delta.kept,
-                timer=entry.timer,
-                cancel=entry.cancel,
-                gap=entry.gap,
-                subscribe=entry.subscribe,
-                unsubscribe=entry.unsubscribe,
-                synced=self._durable if self._frames.at_start and self._durable else None,
-            )
+        record = Record(
+            v=VERSION,
+            type=entry.type,
+            gw=self.gateway,
+            epoch=self.epoch,
+            seq=self.sequence + 1,
+            ts=iso(clocks.wall),
+            trusted=clocks.trusted,
+            boot=self._clock.boot,
+            boottime_us=clocks.boottime_us,
+            cause=entry.cause,
+            request=entry.request,
+            client=entry.client,
+            instant=entry.instant,
+            graphs=GraphChanges(delta.created, delta.dropped) if delta.created or delta.dropped else None,
+            d=delta.removed,
+            a=delta.added,
+            k=delta.kept,
+            timer=entry.timer,
+            cancel=entry.cancel,
+            gap=entry.gap,
+            subscribe=entry.subscribe,
+            unsubscribe=entry.unsubscribe,
+            synced=self._durable if self._frames.at_start and self._durable else None,
         )
-
-    def _write(self, record: Record) -> Record:
         line = encode(record, self.slices)
         if len(line) > RECORD_REST_BYTES_MAX:
             _check_size(line, record)
-        self.slices.pause()
-        if self._file is None:  # the segment was ended in a pause
+        if self._file is None:  # the segment was ended while a long record was encoded
             self._begin()
         assert self._file is not None
         try:

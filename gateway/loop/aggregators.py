@@ -12,7 +12,7 @@ from contextlib import suppress
 from lamplighter.engine.core import Engine, Notification, Subscription
 from lamplighter.engine.errors import BrokenEngineError, GatewayError, LimitExceededError, UnknownSpuidError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.loop.current import Current
+from lamplighter.gateway.loop.live_settings import LiveSettings
 from lamplighter.gateway.loop.obligations import Obligations
 from lamplighter.gateway.monitoring.health.components import Reports, State
 from lamplighter.gateway.state.applications import Application, ApplicationRegistry, aggregator_queries, triggers
@@ -29,7 +29,7 @@ class Aggregators:
     subscriptions: by the engine's spuid, the application and its aggregator.
     """
 
-    def __init__(self, engine: Engine, current: Current, reports: Reports, obligations: Obligations) -> None:
+    def __init__(self, engine: Engine, current: LiveSettings, reports: Reports, obligations: Obligations) -> None:
         self._engine = engine
         self._current = current
         self._reports = reports
@@ -92,7 +92,7 @@ class Aggregators:
 
     # --- ends ---
 
-    def lost(self, spuid: str, error: GatewayError) -> None:
+    def end_lost(self, spuid: str, error: GatewayError) -> None:
         """The engine has ended a subscription. Its application, if it is one's, is stopped, or begins again if the
         query was only too costly."""
         if spuid not in self.subscriptions:

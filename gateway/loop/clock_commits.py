@@ -11,13 +11,13 @@ clock is not trusted, nothing is due.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from lamplighter.engine.core import Engine
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.clock import Clock, iso
-from lamplighter.gateway.loop.commits import Commits
+from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.state.delayed import STEP_US
@@ -35,11 +35,14 @@ _STEP = timedelta(microseconds=STEP_US)
 class ClockCommits:
     """Commits what is due."""
 
-    _engine: Engine
-    _commits: Commits
+    _ledger: Ledger
     _reactions: Reactions
     _queue: Queue
-    _clock: Clock
+    _engine: Engine = field(init=False)
+    _clock: Clock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._engine, self._clock = self._ledger.engine, self._ledger.clock
 
     @property
     def next_due(self) -> datetime | None:
@@ -61,14 +64,9 @@ class ClockCommits:
             return False
         return self._clock.trusted() and self._clock.wall() < self._engine.instant - _STEP
 
-    def reach(self) -> None:
-        """Lets the first result of a subscription be one of now, as far as nothing is due."""
-        if self._clock.trusted():
-            self._engine.reach(self._clock.wall())
-
     async def fire(self) -> None:
         """Commits what is due, in its turn. Returns when that is durable."""
-        await self._queue.put(self.catch_up)
+        await self._queue.post(self.catch_up)
 
     def catch_up(self) -> None:
         """A step: commits what is due. Raises ChangeLogError; the rest is due still."""
@@ -85,5 +83,5 @@ class ClockCommits:
 
     def _advance_clock(self, instant: datetime) -> None:
         self._reactions.new_request()
-        self._commits.advance_clock(instant)
+        self._ledger.advance_clock(instant)
         self._reactions.flush_pending()

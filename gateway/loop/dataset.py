@@ -14,7 +14,7 @@ from lamplighter.gateway.log.persistent_store import PersistentStore
 from lamplighter.gateway.log.snapshots import newest
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.recovery_attempt import RecoveryAttempt
-from lamplighter.gateway.loop.slices import LoopSlices
+from lamplighter.gateway.loop.time_slicer import TimeSlicer
 from lamplighter.gateway.settings import Settings
 
 logger = EventLogger(__name__)
@@ -39,9 +39,10 @@ class LiveDataset:
     """
 
     def __init__(
-        self, settings: Settings, clock: Clock, log: LogWriter, slices: LoopSlices, attempt: RecoveryAttempt
+        self, settings: Settings, clock: Clock, log: LogWriter, slicer: TimeSlicer, attempt: RecoveryAttempt
     ) -> None:
         self.log = log
+        self.slicer = slicer
         self.clock = clock
         self.time = StepTime(clock)
         self.base = newest(log.data / "snapshots", attempt.snapshots)
@@ -49,9 +50,9 @@ class LiveDataset:
         self._store = PersistentStore(log.data / path, log, clock.boot) if path else None
         self.way_back = None if self._store is None else self._store.usable(*self.base.place, anew=attempt.careful)
         self.path = None if self._store is None else self._store.path
-        self.engine = self._new_engine(settings, slices)
+        self.engine = self._new_engine(settings, slicer)
 
-    def _new_engine(self, settings: Settings, slices: LoopSlices) -> Engine:
+    def _new_engine(self, settings: Settings, slicer: TimeSlicer) -> Engine:
         limits = settings.limits
         new_engine = partial(
             Engine,
@@ -61,7 +62,7 @@ class LiveDataset:
             evaluation_ms_max=limits.evaluation_ms_max,
             processor_time=thread_time,
             ends_costly=True,
-            slices=slices,
+            slices=slicer,
         )
         if self._store is None:
             return new_engine()

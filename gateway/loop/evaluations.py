@@ -9,24 +9,25 @@ from __future__ import annotations
 import os
 import signal
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from time import perf_counter, thread_time
+from typing import Any
 
-from lamplighter.engine.access import Access
+from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.core import Engine
 from lamplighter.engine.delta import QuadDelta
-from lamplighter.engine.errors import GatewayError, LimitExceededError, StoreError, is_fault
+from lamplighter.engine.errors import GatewayError, LimitExceededError, RequestError, StoreError, is_fault
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.slices import LONG
 from lamplighter.engine.store.quad_store import SelectRun
 from lamplighter.engine.terms import Bag
 from lamplighter.engine.updating.request import Request
-from lamplighter.gateway.loop.current import Current
-from lamplighter.gateway.loop.slices import LoopSlices
+from lamplighter.gateway.loop.live_settings import LiveSettings, not_registered
+from lamplighter.gateway.loop.time_slicer import TimeSlicer
 from lamplighter.gateway.workers.ad_hoc import Reader
-from lamplighter.gateway.workers.trials import Trials
+from lamplighter.gateway.workers.dry_runs import DryRuns
 
 logger = EventLogger(__name__)
 
@@ -88,18 +89,20 @@ def _digest(text: str) -> bytes:
 class Evaluations:
     """Runs and times what the engine evaluates.
 
-    following: whether a commit is being matched. timed: whether the present step has had a trial, which is told
+    following: whether a commit is being matched. timed: whether the present step has had a dry run, which is told
     prepared_s, the processor time of what the step evaluated. evaluated_s: the time of the same, since the last commit.
 
     A fork takes some milliseconds, so an update has two at most: one for its first risky evaluation, and one for all of
     its evaluations together if there are more.
     """
 
-    def __init__(self, engine: Engine, reader: Reader, trials: Trials, slices: LoopSlices, current: Current) -> None:
+    def __init__(
+        self, engine: Engine, reader: Reader, dry_runs: DryRuns, slicer: TimeSlicer, current: LiveSettings
+    ) -> None:
         self._engine = engine
         self._reader = reader
-        self._trials = trials
-        self._slices = slices
+        self._dry_runs = dry_runs
+        self._slicer = slicer
         self._current = current
         self._process = os.getpid()
         self._last = LastEvaluations(MEASURED_MAX)
@@ -112,7 +115,7 @@ class Evaluations:
         self._tried: int | None = None  # risky evaluations of the present update; None where each is tried
         self._together = False  # whether those of the present update were tried together
         self._left_s: float | None = None  # in a fork that tries them together: what is left to them
-        engine.store.around_select = self.measured
+        engine.store.around_select = self.measure_select
 
     def prepare(self, request: Request, access: Access) -> QuadDelta:
         """The delta of an update. Nothing is changed. Raises GatewayError, StoreError for whatever is unexpected."""
@@ -122,7 +125,7 @@ class Evaluations:
             try:
                 return self._engine.prepare(request, access=access)
             except _SeveralRiskyError:
-                with self._slices.beside():
+                with self._slicer.beside():
                     self._try_here(lambda: self._evaluate_all(request, access), len(request.text) * CHARACTER_S)
                 self._together = True
                 return self._engine.prepare(request, access=access)
@@ -139,12 +142,35 @@ class Evaluations:
                 self.prepared_s = thread_time() - begun
             self.evaluated_s = perf_counter() - wall
 
+    def effect(
+        self,
+        request: Request,
+        client: str | None,
+        event: str,
+        ids: Mapping[str, Any],
+        failed: Callable[[Exception], None],
+    ) -> QuadDelta:
+        """The delta of an update whose requester does not wait. One that fails is logged, and has an empty delta.
+
+        client: who asked for it, None for the gateway itself, which may do everything; its permissions of now count.
+        event, ids: for the log. failed: called with the error.
+        """
+        try:
+            access = FULL if client is None else self._current.access_of(client)
+            if access is None:
+                raise not_registered(client or "")
+            return self.prepare(request, access)
+        except (RequestError, StoreError) as error:
+            logger.error(event, **ids, reason=error)
+            failed(error)
+            return QuadDelta()
+
     def _evaluate_all(self, request: Request, access: Access) -> None:
         """In a fork. Its limit is for the evaluations: data may be large, and is not their fault."""
         self._left_s = signal.setitimer(signal.ITIMER_PROF, 0)[0]
         self._engine.prepare(request, access=access)
 
-    def _evaluated(self, select: SelectRun) -> Bag:
+    def _select_in_fork(self, select: SelectRun) -> Bag:
         """In a fork."""
         if self._left_s is None:
             return select()
@@ -156,24 +182,21 @@ class Evaluations:
             signal.setitimer(signal.ITIMER_PROF, 0)
             self._left_s -= thread_time() - begun
 
-    def is_long(self, delta: QuadDelta) -> bool:
-        """Whether following a delta may take long: it is large, many match it, or the store needs time."""
-        cost = self._engine.cost(delta)
-        if cost.long or not cost.re_evaluated:
-            return cost.long
-        last = [self._last.get(text) for text in cost.re_evaluated]
+    def are_slow(self, texts: Sequence[str]) -> bool:
+        """Whether the store may need long for these queries, which a commit would have it evaluate."""
+        last = [self._last.get(text) for text in texts]
         if None in last or sum(evaluation.ms for evaluation in last if evaluation) > EVALUATIONS_MS_MAX:
             return True
-        return any(self._trials.risky(text) for text in cost.re_evaluated)
+        return any(self._dry_runs.risky(text) for text in texts)
 
-    def measured(self, text: str, select: SelectRun) -> Bag:
+    def measure_select(self, text: str, select: SelectRun) -> Bag:
         """The result of a SELECT of the engine's. A risky one is evaluated by a fork before.
 
         Raises LimitExceededError, and TooMuchWork while a commit is matched.
         """
         if os.getpid() != self._process:
-            return self._evaluated(select)  # it is being tried
-        if not self._together and self._trials.risky(text):
+            return self._select_in_fork(select)  # it is being tried
+        if not self._together and self._dry_runs.risky(text):
             self._try_one(select)
         if not self.following:
             return select()
@@ -201,8 +224,8 @@ class Evaluations:
             self._tried += 1
 
     def _try_here(self, work: Callable[[], object], besides_s: float = 0.0) -> None:
-        if not self.following and not self._slices.elsewhere:
-            self._slices.begin(LONG)  # the loop is not to wait for a fork
+        if not self.following and not self._slicer.elsewhere:
+            self._slicer.begin(LONG)  # the loop is not to wait for a fork
         try:
             self._reader.try_here(work, besides_s)
         except LimitExceededError:

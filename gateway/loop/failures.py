@@ -7,7 +7,6 @@ log (`LogWriter.broken`), and for nothing else.
 from __future__ import annotations
 
 from lamplighter.engine.errors import (
-    AccessDeniedError,
     BrokenEngineError,
     GatewayError,
     StoreError,
@@ -38,8 +37,3 @@ def behind_its_log(error: Exception) -> BrokenEngineError:
     if isinstance(error, BrokenEngineError):
         return error
     return BrokenEngineError(f"a record could not be followed: {error!r}; what is in memory is behind the change log")
-
-
-def not_registered(client: str) -> AccessDeniedError:
-    """The error for a request of a client that was removed before its turn came."""
-    return AccessDeniedError(f"the client {client} is no longer registered")

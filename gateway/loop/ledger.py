@@ -3,7 +3,7 @@
 ::
 
     record(entry)           append ─▶ Knowledge
-    commit(entry, delta)    append ─▶ Knowledge ─▶ engine ─▶ notifications
+    commit(delta, cause)    append ─▶ Knowledge ─▶ engine ─▶ notifications
     replay(record)                    Knowledge ─▶ engine ─▶ notifications     recovery, which never appends
 
 A failed append changes nothing. What follows a record that was appended must succeed; where it does not,
@@ -16,32 +16,44 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
-import msgspec
-
-from lamplighter.engine.change_log import Record
+from lamplighter.engine.change_log import Cause, Record
 from lamplighter.engine.core import Commit
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.clock import RecordClocks, moment
+from lamplighter.engine.slices import LONG
+from lamplighter.gateway.clock import moment
 from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.loop.dataset import LiveDataset
 from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.failures import behind_its_log
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
-from lamplighter.gateway.state.instant import passed_instant
+from lamplighter.gateway.state.instant import passage, passed_instant
 from lamplighter.gateway.state.knowledge import Knowledge
 
 logger = EventLogger(__name__)
 
-Distribute = Callable[[Commit, Record], None]
-"""Sends what came of a commit on its way."""
+
+class Distributor(Protocol):
+    """Sends what comes of a commit on its way (`gateway.loop.distribution`)."""
+
+    def distribute(self, commit: Commit, record: Record) -> None: ...
+
+    def deliver(self, commit: Commit, record: Record) -> None:
+        """The same in recovery, for what nobody else has found out since."""
+        ...
 
 
 class Ledger:
-    """log: for its place and its head; nobody else appends to it. knowledge: the state at its last record."""
+    """log: for its place and its head; nobody else appends to it. knowledge: the state at its last record.
+
+    distribution: is set when its parts are made, which record here. since: what was committed since a backup was
+    compared with the dataset, None while none is.
+    """
+
+    distribution: Distributor
 
     def __init__(
         self,
@@ -54,11 +66,13 @@ class Ledger:
         self.log = dataset.log
         self.knowledge = knowledge
         self.engine = dataset.engine
-        self._clock = dataset.clock
+        self.slicer = dataset.slicer
+        self.evaluations = evaluations
+        self.clock = dataset.clock
         self._time = dataset.time
-        self._evaluations = evaluations
         self._timings = timings
         self._counters = counters
+        self.since: list[QuadDelta] | None = None
 
     def record(self, entry: LogEntry, begun: tuple[str, Any] | None = None) -> Record:
         """Appends a record that has no delta. begun: as in `Knowledge.follow`.
@@ -73,53 +87,83 @@ class Ledger:
             raise behind_its_log(error) from error
         return record
 
-    def commit(self, entry: LogEntry, delta: QuadDelta, distribute: Distribute) -> Commit:
-        """Appends, applies, matches and distributes, in this order. Raises as `record`."""
-        evaluations, begun, clocks = self._evaluations, perf_counter(), self._clock.sample()
-        if self.engine.timetable.conditions:
-            entry = self._with_instant(entry, clocks)
-        record = self.log.append(entry, clocks)
+    def commit(
+        self,
+        delta: QuadDelta,
+        cause: Cause,
+        request: str | None = None,
+        client: str | None = None,
+        instant: datetime | None = None,
+    ) -> Commit:
+        """Appends, applies, matches and distributes, in this order; whether that takes long is known before.
+
+        request, client: the request id, and who sent it. instant: to which the commit lets time come. Raises as
+        `record`.
+        """
+        evaluations, engine = self.evaluations, self.engine
+        cost = engine.cost(delta)
+        if cost.long or (cost.re_evaluated and evaluations.are_slow(cost.re_evaluated)):
+            self.slicer.begin(LONG)
+        begun, clocks = perf_counter(), self.clock.sample()
+        differing = ""  # the instant that the commit is followed with, if that does not follow from its time
+        if instant is None and engine.timetable.conditions:
+            known = self.knowledge.instant
+            differing = known.differing(clocks.wall, engine.instant, engine.due, cause, trusted=clocks.trusted)
+        record = self.log.append(LogEntry("commit", cause, request, client, delta, instant=differing), clocks)
         try:
             self.knowledge.follow(record)
-            stored = perf_counter()
-            self._timings.store_update.took(evaluations.evaluated_s + stored - begun)
+            stored, times = perf_counter(), self._timings.group
+            times.append((self._timings.store_update, evaluations.evaluated_s + stored - begun))
             evaluations.evaluated_s = 0.0
-            commit = self._applied(record, delta, clocks.wall, distribute)
+            commit = self._apply(record, delta, clocks.wall, instant, self.distribution.distribute)
             self._counters.commits += 1
-            self._timings.spu_manager.took(perf_counter() - stored)
+            if self.since is not None:
+                self.since.append(commit.delta)
+            times.append((self._timings.spu_manager, perf_counter() - stored))
         except Exception as error:
             raise behind_its_log(error) from error
-        while self.engine.faults:
-            logger.error("engine fault repaired", sequence=commit.sequence, fault=self.engine.faults.popleft())
+        while engine.faults:
+            logger.error("engine fault repaired", sequence=commit.sequence, fault=engine.faults.popleft())
         return commit
 
-    def replay(self, record: Record, distribute: Distribute) -> None:
+    def skip(self) -> int:
+        """The sequence for an update that has changed nothing, and leaves no record."""
+        self._timings.group.append((self._timings.store_update, self.evaluations.evaluated_s))
+        self.evaluations.evaluated_s = 0.0
+        return self.log.sequence
+
+    def advance_clock(self, instant: datetime) -> Commit:
+        """The commit with which time comes to an instant. Raises as `record`."""
+        if self.engine.changes_until(instant) > LONG:
+            self.slicer.begin(LONG)
+        return self.commit(QuadDelta(), passage(instant), instant=instant)
+
+    def replay(self, record: Record) -> None:
         """Has a record followed that recovery reads, at its time."""
         self.knowledge.follow(record)
         if record.type == "commit":
-            self._applied(record, record.delta, moment(record.ts), distribute)
-
-    def _applied(self, record: Record, delta: QuadDelta, now: datetime, distribute: Distribute) -> Commit:
-        """Applies and matches what a record says, which `Knowledge` has followed."""
-        self._evaluations.following, self._time.now = True, now
-        try:
             instant = passed_instant(record.cause)
+            self._apply(record, record.delta, moment(record.ts), instant, self.distribution.deliver)
+
+    def _apply(
+        self,
+        record: Record,
+        delta: QuadDelta,
+        now: datetime,
+        instant: datetime | None,
+        distribute: Callable[[Commit, Record], None],
+    ) -> Commit:
+        """Applies and matches what a record says, which `Knowledge` has followed."""
+        engine, reached = self.engine, self.knowledge.instant.text
+        self.evaluations.following, self._time.now = True, now
+        try:
             if instant is not None:
-                commit = self.engine.advance(instant, record.seq)
+                commit = engine.advance(instant, record.seq)
             else:
-                reached = self.knowledge.instant.reached_instant
-                if reached is not None:
-                    self.engine.reach(reached)
-                commit = self.engine.commit(delta, record.seq)
-            distribute(commit, record)
+                if reached:
+                    engine.reach(moment(reached))
+                commit = engine.commit(delta, record.seq)
+            distribute(commit, record)  # what fails here is behind the log, too
             return commit
         finally:
-            self._evaluations.following, self._time.now = False, None
-
-    def _with_instant(self, entry: LogEntry, clocks: RecordClocks) -> LogEntry:
-        """The entry of a commit, with the instant that it is followed with if that does not follow from its time."""
-        engine, known = self.engine, self.knowledge.instant
-        if passed_instant(entry.cause) is not None:
-            return entry
-        text = known.differing(clocks.wall, engine.instant, engine.due, entry.cause, trusted=clocks.trusted)
-        return msgspec.structs.replace(entry, instant=text) if text else entry
+            self.evaluations.following, self._time.now = False, None

@@ -22,7 +22,7 @@ class Obligations:
     reactions: triggers of applications. stopped: applications, behind all reactions. starts: what begins once, before
     any other step: inference, validation. ending: names of applications that are not declared any more. beginning:
     applications. takeovers: whether the store may have taken over resumable subscriptions. subscriptions: resumable
-    ones that the gateway has ended. clients: that were removed.
+    ones that the gateway has ended. clients: that were removed. recorders: record these last three kinds.
     """
 
     reactions: deque[Trigger] = field(default_factory=deque)
@@ -33,6 +33,7 @@ class Obligations:
     takeovers: bool = False
     subscriptions: deque[str] = field(default_factory=deque)
     clients: deque[str] = field(default_factory=deque)
+    recorders: tuple[Callable[[], None], ...] = ()
 
     @property
     def pending(self) -> bool:

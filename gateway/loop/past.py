@@ -45,7 +45,7 @@ from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.history.records import History, is_time
 from lamplighter.gateway.log.snapshots import Place, label
 from lamplighter.gateway.log.writer import LogWriter
-from lamplighter.gateway.loop.current import Current
+from lamplighter.gateway.loop.live_settings import LiveSettings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.sharing import ClientTurns, TotalBudget
 from lamplighter.gateway.state.applications import Application
@@ -97,7 +97,7 @@ class Past:
     """The past of a running gateway."""
 
     def __init__(
-        self, reader: Reader, log: LogWriter, clock: Clock, current: Current, applications: Sequence[Application]
+        self, reader: Reader, log: LogWriter, clock: Clock, current: LiveSettings, applications: Sequence[Application]
     ) -> None:
         self._reader = reader
         self._current = current
@@ -119,7 +119,7 @@ class Past:
         def find(history: History) -> bytes:
             return _encode(position_of(next(history.records(before(place), place))))
 
-        return self._verify(_decode_position(await self._found(find, caller)))
+        return self._verify(_decode_position(await self._answer_of(find, caller)))
 
     async def changes(self, asked: ChangesAsked, caller: Caller) -> ChangesFound:
         """The first changes behind a position; the newest records are read from memory.
@@ -151,7 +151,7 @@ class Past:
             return _encode(head) + b"\n" + asked.write(part.changes)
 
         try:
-            found = await self._found(find, caller)
+            found = await self._answer_of(find, caller)
         except LimitExceededError as error:
             raise ResetError(TOO_LARGE) from error
         told, _, body = found.partition(b"\n")
@@ -179,7 +179,7 @@ class Past:
             lines = self._log.tail.newest(wanted.last)
         if lines is not None:
             return _encode(page(map(_record, lines), newest, wanted.quads))
-        return await self._found(lambda history: _encode(page_of(history, wanted, newest)), caller)
+        return await self._answer_of(lambda history: _encode(page_of(history, wanted, newest)), caller)
 
     async def explanation(self, name: str, until: datetime | None, caller: Caller = ANYBODY) -> bytes:
         """Why an actuator was switched (`Explainer.explain`), as JSON. name: as `full_iri` takes it.
@@ -195,11 +195,13 @@ class Past:
         def find(history: History) -> bytes:
             return _encode(as_json(self._explainer(history).explain(iri, until), Names(base_iri)))
 
-        return await self._found(find, caller)
+        return await self._answer_of(find, caller)
 
     async def outcomes(self, count: int, caller: Caller = ANYBODY) -> bytes:
         """The newest outcomes of all actuators (`Explainer.newest`), as JSON."""
-        return await self._found(lambda history: _encode({"outcomes": self._explainer(history).newest(count)}), caller)
+        return await self._answer_of(
+            lambda history: _encode({"outcomes": self._explainer(history).newest(count)}), caller
+        )
 
     def _explainer(self, history: History) -> Explainer:
         texts = query_texts(self._applications)
@@ -256,7 +258,7 @@ class Past:
             engine.store.native, asked, query.media_type, *graphs, out, self._current.settings.query, head.encode()
         )
 
-    async def _found(self, find: Callable[[History], bytes], caller: Caller) -> bytes:
+    async def _answer_of(self, find: Callable[[History], bytes], caller: Caller) -> bytes:
         """What a function finds in a fork."""
         answer = await self._reader.beside(partial(self._write, find), caller.client)
         return await answer.whole()

@@ -20,15 +20,11 @@ from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import BrokenEngineError, ChangeLogError, GatewayError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.loop.aggregators import Aggregators
-from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.failures import behind_its_log
+from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.obligations import Obligations
 from lamplighter.gateway.loop.queue import Queue
-from lamplighter.gateway.loop.removals import Removals
-from lamplighter.gateway.loop.slices import LoopSlices
-from lamplighter.gateway.loop.subscribers import Subscribers
-from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.state.applications import KIND as APPLICATION
 from lamplighter.gateway.state.applications import REACTIONS_MAX, Trigger
 from lamplighter.gateway.state.outcomes import Outcomes
@@ -43,21 +39,20 @@ class Reactions:
     """Records what is pending: reactions first, then what may follow them."""
 
     obligations: Obligations
+    outcomes: Outcomes
+    _ledger: Ledger
     _aggregators: Aggregators
-    _commits: Commits
     _delays: Delays
-    _subscribers: Subscribers
-    _removals: Removals
     _queue: Queue
-    _counters: Counters
-    _outcomes: Outcomes
-    _slices: LoopSlices
     _in_a_row: Counter[str] = field(default_factory=Counter, init=False)  # by application, since the last request
     _retrying: bool = field(default=False, init=False)
+    # Whether something may be pending before a task: what one leaves is recorded right behind it, if the log takes it.
+    _behind: bool = field(default=True, init=False)
 
     def flush_pending(self) -> None:
         """Records all that is pending, in order. Raises ChangeLogError; the rest stays pending."""
         if not self.obligations.pending:
+            self._behind = False
             return
         starts = self.obligations.starts
         self._run_reactions()
@@ -66,15 +61,14 @@ class Reactions:
             starts.popleft()
             self._run_reactions()
         self._begin_and_end()
-        if self.obligations.takeovers:
-            self._subscribers.record_takeovers()
-        self._subscribers.record_ends()
-        self._removals.record()
+        for record in self.obligations.recorders:
+            record()
+        self._behind = False
 
     def new_request(self) -> None:
         """A request comes from outside: what is pending goes before it, and the reactions that it leads to are counted
         from here. Raises ChangeLogError."""
-        if self.obligations.pending:
+        if self._behind:
             self.flush_pending()
         self._in_a_row.clear()
 
@@ -82,9 +76,10 @@ class Reactions:
         """Tries again soon what the log did not take now."""
         # The requester already has its answer; only the follow-up is retried.
         logger.error("reactions will be retried", owed=len(self.obligations.reactions), reason=failure)
+        self._behind = True
         if not self._retrying:
             self._retrying = True
-            asyncio.get_running_loop().call_later(_REACT_AGAIN_S, self._queue.put, self._retry)
+            asyncio.get_running_loop().call_later(_REACT_AGAIN_S, self._queue.post, self._retry)
 
     def _retry(self) -> None:
         """A step that does nothing: what is pending follows each step."""
@@ -94,10 +89,10 @@ class Reactions:
         """Records that applications ended or began since the last run."""
         ending, beginning = self.obligations.ending, self.obligations.beginning
         while ending:
-            self._commits.commit(QuadDelta(), Cause(APPLICATION, f"{ending[0]}@"))
+            self._ledger.commit(QuadDelta(), Cause(APPLICATION, f"{ending[0]}@"))
             logger.info("application ended", name=ending.popleft())
         while beginning:
-            commit = self._commits.commit(QuadDelta(), beginning[0].began)
+            commit = self._ledger.commit(QuadDelta(), beginning[0].began)
             application = beginning.popleft()
             logger.info("application started", name=application.name, version=application.digest)
             self._aggregators.begin(application, commit.sequence)
@@ -108,7 +103,7 @@ class Reactions:
         while obligations.reactions or obligations.stopped:
             if not obligations.reactions:
                 # Behind all reactions: recovery looks for missing ones only behind the last record that is none.
-                self._commits.commit(QuadDelta(), Cause(APPLICATION, f"{obligations.stopped[0].name}@"))
+                self._ledger.commit(QuadDelta(), Cause(APPLICATION, f"{obligations.stopped[0].name}@"))
                 obligations.stopped.popleft()
                 continue
             trigger = obligations.reactions[0]
@@ -121,24 +116,25 @@ class Reactions:
             if obligations.reactions and obligations.reactions[0] is trigger:  # its application may have been stopped
                 obligations.reactions.popleft()  # only now: what the log did not take stays pending
             self._in_a_row[name] += 1
-            self._counters.reactions += 1
-            self._outcomes.note_reaction(trigger.cause)
+            self._queue.counters.reactions += 1
+            self.outcomes.note_reaction(trigger.cause)
 
     def _react(self, trigger: Trigger) -> None:
         """Records the reaction to a trigger. One that fails has no effect; it would fail again."""
-        cause, ledger = trigger.cause, self._commits.ledger
+        cause, ledger = trigger.cause, self._ledger
         before = ledger.log.sequence
         failures: list[Exception] = []
         try:
-            reaction = trigger.reaction(self._slices)
+            reaction = trigger.reaction(ledger.slicer)
             request = ledger.engine.request(reaction.sparql, parts=reaction.texts)
             if reaction.delay is None and reaction.at is None:
-                delta = self._commits.effect(request, "update failed", {"reaction": cause.id}, failures.append)
-                self._commits.commit(delta, cause)
+                ids = {"reaction": cause.id}
+                delta = ledger.evaluations.effect(request, None, "update failed", ids, failures.append)
+                ledger.commit(delta, cause)
                 if failures:
-                    self._outcomes.note_failure(cause, failures[0])
+                    self.outcomes.note_failure(cause, failures[0])
                 else:
-                    self._outcomes.note_success(cause)
+                    self.outcomes.note_success(cause)
             else:
                 self._delays.add(request, reaction.delay, reaction.at, reaction.missed, cause)
         except (ChangeLogError, BrokenEngineError):
@@ -150,5 +146,5 @@ class Reactions:
             logger.error(
                 "reaction failed", reaction=cause.id, sequence=trigger.sequence, reason=error, exc_info=unexpected
             )
-            self._commits.commit(QuadDelta(), cause)
-            self._outcomes.note_failure(cause, error)
+            self._ledger.commit(QuadDelta(), cause)
+            self.outcomes.note_failure(cause, error)

@@ -23,11 +23,11 @@ from lamplighter.gateway.log.damage import DamageReport
 from lamplighter.gateway.log.snapshots import Place, place_of, read_snapshot
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.aggregators import Aggregators
-from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.dataset import LiveDataset
+from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.obligations import Obligations
 from lamplighter.gateway.loop.recovery_attempt import RecoveryAttempt, ReplayError
-from lamplighter.gateway.loop.resuming import Resuming
+from lamplighter.gateway.loop.resumption import ResumptionService
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.state.applications import KIND as APPLICATION
 from lamplighter.gateway.state.applications import Application
@@ -47,20 +47,20 @@ def _is_of_the_disk(error: BaseException) -> bool:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Recovering:
+class LogReplay:
     """One start. _attempt: what earlier tries have taught."""
 
     _dataset: LiveDataset
-    _resuming: Resuming[Sink]
+    _resumption: ResumptionService[Sink]
     _aggregators: Aggregators
     _obligations: Obligations
-    _commits: Commits
+    _ledger: Ledger
     _attempt: RecoveryAttempt
     _log: LogWriter = field(init=False)
     _knowledge: Knowledge = field(init=False)
 
     def __post_init__(self) -> None:
-        self._log, self._knowledge = self._dataset.log, self._commits.ledger.knowledge
+        self._log, self._knowledge = self._dataset.log, self._ledger.knowledge
 
     def run(
         self, applications: Sequence[Application], progress: Callable[[int], None], *, strict: bool
@@ -98,8 +98,8 @@ class Recovering:
         with self._applying((self._log.epoch, self._log.sequence)):
             self._flush()  # what cannot be written is found here, and not when the gateway is at work
         self._knowledge.delayed.rebase()
-        self._resuming.distrust(self._dataset.clock.boot, lost=recovery.set_aside is not None)
-        self._resuming.resumables.detach_all(self._dataset.clock.boottime_us())
+        self._resumption.distrust(self._dataset.clock.boot, lost=recovery.set_aside is not None)
+        self._resumption.resumables.detach_all(self._dataset.clock.boottime_us())
         if recovery.cut_bytes:
             logger.warning("torn tail cut off", bytes=recovery.cut_bytes, sequence=self._log.sequence)
         return recovery, waiting
@@ -139,9 +139,9 @@ class Recovering:
 
     def _replay(self, record: Record) -> None:
         with self._applying(place_of(record)):
-            self._commits.replay(record)
+            self._ledger.replay(record)
             if record.type == "commit":
-                self._resuming.lose_taken_over()
+                self._resumption.lose_taken_over()
             if self._attempt.careful:
                 self._flush()
 

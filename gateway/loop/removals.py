@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from lamplighter.engine.change_log import Cause
 from lamplighter.engine.delta import QuadDelta
-from lamplighter.gateway.loop.commits import Commits
-from lamplighter.gateway.loop.current import AccessOf
 from lamplighter.gateway.loop.delays import Delays
+from lamplighter.gateway.loop.ledger import Ledger
+from lamplighter.gateway.loop.live_settings import AccessOf
 from lamplighter.gateway.loop.obligations import Obligations
-from lamplighter.gateway.loop.slices import LoopSlices
-from lamplighter.gateway.state.knowledge import Knowledge
 from lamplighter.gateway.state.request_ids import REMOVED
 
 APPENDS_MAX = 500
@@ -19,14 +17,11 @@ APPENDS_MAX = 500
 class Removals:
     """Records removals, before all other steps: what another client of that name asks for stands behind them."""
 
-    def __init__(
-        self, knowledge: Knowledge, commits: Commits, delays: Delays, slices: LoopSlices, obligations: Obligations
-    ) -> None:
-        self._request_ids = knowledge.request_ids
-        self._delayed = knowledge.delayed
-        self._commits = commits
+    def __init__(self, ledger: Ledger, delays: Delays, obligations: Obligations) -> None:
+        self._request_ids = ledger.knowledge.request_ids
+        self._delayed = ledger.knowledge.delayed
+        self._ledger = ledger
         self._delays = delays
-        self._slices = slices
         self._obligations = obligations
 
     def forget(self, client: str) -> None:
@@ -47,10 +42,10 @@ class Removals:
             cause = Cause(REMOVED, clients[0])
             names = self._delayed.names_of(cause.id)
             if len(names) > APPENDS_MAX:
-                self._slices.begin(len(names))
+                self._ledger.slicer.begin(len(names))
             for name in names:
                 self._delays.cancel(name, cause)
-                self._slices.pause()
-            self._commits.commit(QuadDelta(), cause)
+                self._ledger.slicer.pause()
+            self._ledger.commit(QuadDelta(), cause)
             clients.popleft()
-            self._delays.changed()
+            self._delays.rearm()

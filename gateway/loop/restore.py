@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -21,19 +21,16 @@ from lamplighter.engine.errors import LimitExceededError, QueueFullError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.slices import LONG
 from lamplighter.engine.terms import Quad, Term
-from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.history.restoring import KIND as RESTORE
 from lamplighter.gateway.history.restoring import Difference, Restored, comparison
 from lamplighter.gateway.log import entries
 from lamplighter.gateway.log.maintenance import SnapshotResult
 from lamplighter.gateway.log.snapshots import write
-from lamplighter.gateway.loop.commits import Commits
-from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.ledger import Ledger
+from lamplighter.gateway.loop.live_settings import LiveSettings
 from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.loop.reactions import Reactions
-from lamplighter.gateway.loop.slices import LoopSlices
 from lamplighter.gateway.workers.ad_hoc import Answer, Reader
 
 logger = EventLogger(__name__)
@@ -46,16 +43,16 @@ WriteDataset = Callable[[Sequence[Term], Iterable[Iterable[Quad]], BinaryIO], No
 class Restore:
     """The steps of snapshots and restores; for the log keeper, and for operators."""
 
-    _engine: Engine
-    _reader: Reader
     _ledger: Ledger
-    _commits: Commits
+    _reader: Reader
     _reactions: Reactions
     _delays: Delays
     _queue: Queue
-    _slices: LoopSlices
-    _current: Current
-    _clock: Clock
+    _current: LiveSettings
+    _engine: Engine = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._engine = self._ledger.engine
 
     @property
     def quad_count(self) -> int:
@@ -71,7 +68,7 @@ class Restore:
             store.flush()
             return SnapshotResult(head, self._reader.stream(partial(self._write, head, names)))
 
-        return self._queue.put(take, in_loop=True)
+        return self._queue.post(take, in_loop=True)
 
     def _write(self, head: Record, names: Sequence[Term], out: BinaryIO) -> None:
         """In the fork."""
@@ -87,7 +84,7 @@ class Restore:
             store.flush()
             return SnapshotResult(head, self._reader.stream(lambda out: write(names, self._engine.snapshot(), out)))
 
-        return self._queue.put(take, in_loop=True)
+        return self._queue.post(take, in_loop=True)
 
     def note_gap(self, gap: Gap) -> asyncio.Future[None]:
         """Records that a part of the history went."""
@@ -96,32 +93,32 @@ class Restore:
             self._reactions.flush_pending()
             self._ledger.record(entries.gap(gap))
 
-        return self._queue.put(note)
+        return self._queue.post(note)
 
     def begin(self, backup: Path) -> asyncio.Future[Answer]:
         """Has a fork compare the dataset with a backup (`restoring.difference` reads the outcome). Until `end`, what
         is committed is noted. Raises ChangeLogError when it cannot be read; the outcome is a QueueFullError while
         another one is being restored."""
         pending_max = self._current.settings.delayed.pending_max
-        work = comparison(backup, self._engine, pending_max, self._clock.wall())
+        work = comparison(backup, self._engine, pending_max, self._ledger.clock.wall())
 
         def begin() -> Answer:
-            if self._commits.since is not None:
+            if self._ledger.since is not None:
                 raise QueueFullError("another backup is being restored; try again later")
             self._engine.store.flush()
             answer = self._reader.stream(work)
-            self._commits.since = []
+            self._ledger.since = []
             return answer
 
-        return self._queue.put(begin, in_loop=True)
+        return self._queue.post(begin, in_loop=True)
 
     def restore(self, difference: Difference) -> asyncio.Future[Restored]:
         """Makes dataset and delayed updates those of the backup. The outcome is a ChangeLogError if the log did not
         take all of it; if that was not at the very beginning, the same once more does what is left to be done."""
-        return self._queue.put(partial(self._restore, difference))
+        return self._queue.post(partial(self._restore, difference))
 
     def _restore(self, difference: Difference) -> Restored:
-        since = self._commits.since
+        since = self._ledger.since
         assert since is not None, "begin comes first"
         pending_max = self._current.settings.delayed.pending_max
         if len(difference.timers) > pending_max:
@@ -130,18 +127,18 @@ class Restore:
         delayed = self._ledger.knowledge.delayed
         cause = Cause(RESTORE, difference.place)
         going = [record.timer.id for record, _ in delayed.state().pending if record.timer is not None]
-        self._slices.begin(LONG)
-        delta = self._engine.prepare_change(difference.since(since, self._slices))
-        commit = self._commits.commit(delta, cause)
+        self._ledger.slicer.begin(LONG)
+        delta = self._engine.prepare_change(difference.since(since, self._ledger.slicer))
+        commit = self._ledger.commit(delta, cause)
         self._reactions.flush_pending()  # a reaction stands behind its trigger, before anything else
         going = [name for name in going if delayed.get(name) is not None]
         for name in going:
             self._delays.cancel(name, cause)
-            self._slices.pause()
+            self._ledger.slicer.pause()
         for timer in difference.timers:
             self._delays.put_back(timer, cause)
-            self._slices.pause()
-        self._delays.changed()
+            self._ledger.slicer.pause()
+        self._delays.rearm()
         since.clear()
         logger.info("backup restored", place=difference.place, sequence=commit.sequence)
         return Restored(
@@ -155,4 +152,4 @@ class Restore:
 
     def end(self) -> None:
         """Notes nothing any more."""
-        self._commits.since = None
+        self._ledger.since = None

@@ -2,11 +2,11 @@
 
 ::
 
-    gates, timers ─▶ Queue ─▶ Steps of a group, in turn ─▶ one fsync for the group ─▶ releases
-                                 └─▶ UpdateRequests, Subscribers, Timers, Restore ─▶ Commits, Reactions ─▶ Journal
+    gates, timers ─▶ Queue ─▶ TaskExecutor: tasks of a group, in turn ─▶ GroupEnd: one fsync for the group, releases
+                                 └─▶ UpdateRequests, Subscribers, Timers, Restore ─▶ Reactions, Ledger
 
-The runner orders: it takes groups from the queue, has their steps run, syncs the log and releases. The parts do the
-rest, each with an interface of its own. Nothing is released, neither answer nor notification, before every record that
+The runner makes the parts and keeps them running: it has groups taken from the queue until it ends. The parts do the
+work, each with an interface of its own. Nothing is released, neither answer nor notification, before every record that
 it saw is durable (design 4.5). A disk that cannot sync leaves no state to go on from, nor does a record that cannot be
 followed (`BrokenEngineError`): then the gateway ends, and recovers from the log at its next start.
 """
@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from lamplighter.engine.access import FULL, Access
+from lamplighter.engine.access import FULL
 from lamplighter.engine.change_log import Cause, Followed, Receiver
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.log_events import EventLogger
@@ -32,31 +30,31 @@ from lamplighter.gateway.log.maintenance import LogMaintenance
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.clock_commits import ClockCommits
-from lamplighter.gateway.loop.commits import Commits
-from lamplighter.gateway.loop.current import AccessOf, Current, current_access
 from lamplighter.gateway.loop.dataset import LiveDataset
 from lamplighter.gateway.loop.delays import Delays
-from lamplighter.gateway.loop.delivered import DeliveredSubscriptions
+from lamplighter.gateway.loop.delivered import DeliveredSubscriptions, QueuedRenewal
+from lamplighter.gateway.loop.derivation_start import InferenceStart, ValidationStart
+from lamplighter.gateway.loop.distribution import Distribution
 from lamplighter.gateway.loop.evaluations import Evaluations
-from lamplighter.gateway.loop.inference_start import InferenceStart
+from lamplighter.gateway.loop.executor import GroupEnd, TaskExecutor
 from lamplighter.gateway.loop.ledger import Ledger
+from lamplighter.gateway.loop.live_settings import AccessOf, LiveSettings
 from lamplighter.gateway.loop.obligations import Obligations
 from lamplighter.gateway.loop.past import Past
 from lamplighter.gateway.loop.queries import Queries
-from lamplighter.gateway.loop.queue import Lane, Queue
+from lamplighter.gateway.loop.queue import OrderedLane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
-from lamplighter.gateway.loop.recovery import Recovering
+from lamplighter.gateway.loop.recovery import LogReplay
 from lamplighter.gateway.loop.recovery_attempt import RecoveryAttempt
 from lamplighter.gateway.loop.removals import Removals
+from lamplighter.gateway.loop.requests import kinds
 from lamplighter.gateway.loop.restore import Restore
-from lamplighter.gateway.loop.resuming import Resuming
-from lamplighter.gateway.loop.slices import SLICE_S, LoopSlices
-from lamplighter.gateway.loop.steps import Steps
-from lamplighter.gateway.loop.subscribers import Sink, SubscribeCall, Subscribers
+from lamplighter.gateway.loop.resumption import ResumptionService
+from lamplighter.gateway.loop.subscribers import QueuedEnd, Sink, SubscribeCall, Subscribers
+from lamplighter.gateway.loop.time_slicer import TimeSlicer
 from lamplighter.gateway.loop.timers import Timers
 from lamplighter.gateway.loop.updates import UpdateRequests
 from lamplighter.gateway.loop.upkeep import PAUSE_S, Upkeep
-from lamplighter.gateway.loop.validation_start import ValidationStart
 from lamplighter.gateway.monitoring.brokers import Brokers
 from lamplighter.gateway.monitoring.figures import Counters, Figures, HighWaterMarks, Parts
 from lamplighter.gateway.monitoring.health.components import Reports
@@ -74,9 +72,8 @@ from lamplighter.gateway.state.messages import MessageSources
 from lamplighter.gateway.state.outcomes import Outcomes
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.workers.ad_hoc import Answer, Reader
-from lamplighter.gateway.workers.large_updates import LargeUpdateParser
+from lamplighter.gateway.workers.dry_runs import DryRuns
 from lamplighter.gateway.workers.rdf_bodies import RdfBodies
-from lamplighter.gateway.workers.trials import Trials
 
 if TYPE_CHECKING:
     from lamplighter.engine.shacl.sources import ShapeSources
@@ -91,7 +88,7 @@ _VERIFY = "run `lamplighter verify`; a restart sets damaged files aside"
 
 class Runner:
     """Owns the parts. Use: `recover`, then `run`. Whoever has a request calls the part that does the work, which puts a
-    step into the queue.
+    request into the queue.
 
     It is one class because it is the interface of the loop to gates and service.
     """
@@ -115,111 +112,57 @@ class Runner:
         self._clock = clock
         self._log = log
         self._applications = applications
-        self.current = current = Current(settings)
+        self.current = current = LiveSettings(settings, access_of)
+        self.access = current.access
         self.timings, self.counters, self.peaks = Timings(), Counters(), HighWaterMarks()
-        reports, outcomes, obligations = Reports(), Outcomes.of(applications), Obligations()
-        self._slices = slices = LoopSlices(self.timings.loop_held)
-        log.slices = slices
-        self._dataset = LiveDataset(settings, clock, log, slices, attempt)
+        reports, outcomes, self._obligations = Reports(), Outcomes.of(applications), Obligations()
+        self._slicer = slicer = TimeSlicer(self.timings.loop_held)
+        log.slices = slicer
+        self._dataset = LiveDataset(settings, clock, log, slicer, attempt)
         self._engine = engine = self._dataset.engine
         self._reader = Reader(settings.query, settings.limits, self._dataset.path, self.timings.store_query.took)
-        self._reader.steady = slices.steady
+        self._reader.steady = slicer.steady
         self.rdf_bodies = RdfBodies(self._reader)
-        large_updates = LargeUpdateParser(self._reader)
-        self._trials = Trials(engine, self._reader, settings.limits)
-        self._evaluations = Evaluations(engine, self._reader, self._trials, slices, current)
+        self._dry_runs = DryRuns(engine, self._reader, settings.limits)
         self.queue = queue = Queue(current, self.counters, self.peaks)
         resumables: ResumableSubscriptions[Sink] = ResumableSubscriptions(settings.resume, current.quotas)
-        self._resuming = Resuming(engine, resumables, settings.gateway.durability, clock.boot)
-        self._knowledge = Knowledge(clock, self._resuming)
+        self._resumption = ResumptionService(engine, resumables, settings.gateway.durability, clock.boot)
+        self._knowledge = Knowledge(clock, self._resumption)
         self._delayed = self._knowledge.delayed
-        ledger = Ledger(self._dataset, self._knowledge, self._evaluations, self.timings, self.counters)
+        evaluations = Evaluations(engine, self._reader, self._dry_runs, slicer, current)
+        self._ledger = ledger = Ledger(self._dataset, self._knowledge, evaluations, self.timings, self.counters)
         self._scheduler = Scheduler(self._delayed, clock)
-        delays = Delays(ledger, self._delayed, self._scheduler, queue, current, self.counters)
-        self._aggregators = Aggregators(engine, current, reports, obligations)
-        self._subscribers = Subscribers(
-            engine,
-            ledger,
-            clock,
-            self._trials,
-            self._resuming,
-            self.counters,
-            self.peaks,
-            queue,
-            slices,
-            current,
-            access_of,
-            obligations,
+        delays = Delays(self._delayed, ledger, self._scheduler, queue, current)
+        self._aggregators = Aggregators(engine, current, reports, self._obligations)
+        self._reactions = reactions = Reactions(self._obligations, outcomes, ledger, self._aggregators, delays, queue)
+        self._subscribers = Subscribers(ledger, reactions, self._resumption, self._dry_runs, queue, current)
+        ledger.distribution = self._distribution = Distribution(
+            evaluations, self._aggregators, self._subscribers, slicer
         )
-        self._obligations = obligations
-        self.delivered = DeliveredSubscriptions(ledger, self._resuming, self.counters)
-        self._commits = commits = Commits(
-            ledger, self._evaluations, self._aggregators, self._subscribers, slices, access_of
+        self.delivered = DeliveredSubscriptions(ledger, self._resumption, reactions, queue)
+        self._removals = Removals(ledger, delays, self._obligations)
+        self._obligations.starts += (
+            InferenceStart(ledger, settings.inference).begin,
+            ValidationStart(ledger, shapes).begin,
         )
-        self._removals = Removals(self._knowledge, commits, delays, slices, obligations)
-        self._reactions = reactions = Reactions(
-            obligations,
-            self._aggregators,
-            commits,
-            delays,
-            self._subscribers,
-            self._removals,
-            queue,
-            self.counters,
-            outcomes,
-            slices,
+        self._obligations.recorders = (
+            self._subscribers.record_takeovers,
+            self._subscribers.record_ends,
+            self._removals.record,
         )
-        obligations.starts += (
-            InferenceStart(engine, commits, slices, settings.inference).begin,
-            ValidationStart(engine, commits, slices, shapes).begin,
-        )
-        self._timers = Timers(
-            engine,
-            delays,
-            self._delayed,
-            commits,
-            reactions,
-            self._trials,
-            large_updates,
-            queue,
-            self.counters,
-            outcomes,
-        )
-        self.updates = UpdateRequests(
-            engine,
-            ledger,
-            commits,
-            self._evaluations,
-            reactions,
-            delays,
-            self._trials,
-            large_updates,
-            queue,
-            self.timings,
-            self.counters,
-        )
+        self._timers = Timers(queue, ledger, reactions, delays, self._dry_runs, current)
+        self.updates = UpdateRequests(queue, ledger, reactions, delays, self._dry_runs, current)
+        self.queries = Queries(self._dataset, self._reader, queue, current, self.timings)
+        queue.kinds.update(kinds(self.updates, self.queries, self._subscribers, self._timers, self.delivered))
         self.messages = MessageSources()
         self.past = Past(self._reader, log, clock, current, applications)
-        self.queries = Queries(engine, self._reader, queue, current, clock, self.timings, self.counters, access_of)
-        self.backups = Restore(engine, self._reader, ledger, commits, reactions, delays, queue, slices, current, clock)
-        self._clock_commits = ClockCommits(engine, commits, reactions, queue, clock)
+        self.backups = Restore(ledger, self._reader, reactions, delays, queue, current)
+        self._clock_commits = ClockCommits(ledger, reactions, queue)
         self._upkeep = Upkeep(engine, reports.failing(ENGINE, _REBUILT))
-        slices.between = self._upkeep.between
-        self._steps = Steps(
-            queue,
-            log,
-            commits,
-            reactions,
-            self._clock_commits,
-            self._evaluations,
-            slices,
-            self._upkeep,
-            self.timings.loop_held,
-            self.counters,
-        )
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="sync")
+        slicer.between, slicer.ended = self._upkeep.between, self._upkeep.large_work_ended
+        self._executor = TaskExecutor(queue, ledger, self._distribution, reactions, self._clock_commits, slicer)
+        self._group_end = GroupEnd(queue, ledger, self._executor, self._scheduler, self.timings)
         self._working = False
-        self._group_from = 0  # the last record before the group
         self.log_keeper = LogMaintenance(log, self.backups, settings.log, clock, reports.failing(LOG, _VERIFY))
         brokers = Brokers(lambda: current.settings, engine.store, clock)
         parts = Parts(
@@ -228,7 +171,7 @@ class Runner:
             self.log_keeper,
             engine,
             self._delayed,
-            self._trials,
+            self._dry_runs,
             self._upkeep,
             self._subscribers,
             self._aggregators,
@@ -254,11 +197,11 @@ class Runner:
         Raises ChangeLogError when the log cannot be read, or is damaged and the settings do not want to go on;
         ReplayError when a record or a snapshot cannot be applied: another Runner has to be made then, and told of it.
         """
-        recovering = Recovering(
-            self._dataset, self._resuming, self._aggregators, self._obligations, self._commits, self._attempt
+        replay = LogReplay(
+            self._dataset, self._resumption, self._aggregators, self._obligations, self._ledger, self._attempt
         )
         strict = self.current.settings.log.recovery == "strict"
-        recovery, waiting = recovering.run(self._applications, progress, strict=strict)
+        recovery, waiting = replay.run(self._applications, progress, strict=strict)
         if self._dataset.base.head is not None:
             self.log_keeper.snapshot = self._dataset.base.place
         self._aggregators.expect(waiting, self._applications, self._knowledge.register)
@@ -271,15 +214,16 @@ class Runner:
             logger.error("gateway started, change log not writable", reason=error)
         self.queue.end_group()  # nobody is connected yet
         self._log.tail.acknowledge((self._log.epoch, self._log.sequence))
-        self._commits.unwritten.clear()
+        self._distribution.unwritten.clear()
+        self._group_end.appended = self._log.sequence
         return recovery
 
     def close(self, *, orderly: bool = False) -> None:
         """Closes log and dataset, and ends the queries that still run. orderly: nothing is under way, and the log may
         say so."""
         self._reader.close()
-        self._disk.shutdown()
-        self._slices.close()
+        self._group_end.disk.shutdown()
+        self._slicer.close()
         if orderly:
             self._dataset.finish()
             self._log.finish()
@@ -304,50 +248,14 @@ class Runner:
     async def _take_groups(self, tasks: asyncio.TaskGroup) -> None:
         while True:
             self._working = False
-            await self.queue.filled()
+            await self.queue.wait_filled()
             self._working = True
-            self._group_from = self._log.sequence
-            await self._steps.run(tasks, self._finish)
-            await self._finish()
-
-    async def _finish(self) -> None:
-        """Ends the group: syncs what it wrote, and releases what came of it."""
-        if self._log.broken is not None:
-            raise self._log.broken
-        group = self.queue.end_group()
-        appended, self._group_from = self._log.sequence != self._group_from, self._log.sequence
-        last = self._log.epoch, self._log.sequence
-        held = self._steps.held_since  # nobody else has run since
-        if appended:
-            self.counters.syncs += 1
-            if self._log.waits:
-                begun = perf_counter()
-                await self._synced()
-                self.timings.sync.took(perf_counter() - begun)
-                held = self.timings.loop_held.now()
-            self._log.tail.acknowledge(last)
-        self._scheduler.rearm_boundary()
-        now = perf_counter()
-        for priority, begun in group.begun:
-            self.timings.update_took(priority, now - begun)
-        for release in group.releases:
-            try:
-                release()
-            except Exception:  # it is one client's; the others are told
-                logger.exception("answer not delivered")
-            if perf_counter() - held[0] > SLICE_S:
-                self.timings.loop_held.count_work(held, release)
-                await asyncio.sleep(0)
-                held = self.timings.loop_held.now()
+            await self._executor.run(tasks, self._group_end.finish)
 
     async def _sync_now_and_then(self) -> None:
         while True:
             await asyncio.sleep(self.current.settings.log.sync_interval_ms / 1000)
-            await self._synced()
-
-    async def _synced(self) -> None:
-        """Syncs the log in a thread that does nothing else, so that no other work keeps it waiting."""
-        await asyncio.get_running_loop().run_in_executor(self._disk, self._log.sync)
+            await self._group_end.sync()
 
     async def _keep_up(self) -> None:
         """Gives the dataset a little time now and then: beside the queue while it is empty, else in its turn."""
@@ -358,9 +266,9 @@ class Runner:
                 if not self._working and self.queue.empty:
                     pause = self._upkeep.turn(quiet=taken == self.queue.taken)
                 else:
-                    pause = await self.queue.put(partial(self._upkeep.turn, quiet=False))
+                    pause = await self.queue.post(partial(self._upkeep.turn, quiet=False))
                 if self._subscribers.expired():
-                    await self.queue.put(self._subscribers.expire)
+                    await self.queue.post(self._subscribers.expire)
                 failures = 0
             except Exception:
                 failures += 1
@@ -371,25 +279,21 @@ class Runner:
     def probe(self) -> asyncio.Future[None]:
         """A step that does nothing. Its outcome comes when whatever stood before it in the class of normal requests is
         done, written and released."""
-        return self.queue.put(_nothing)
+        return self.queue.post(_nothing)
 
     def apply(self, settings: Settings) -> asyncio.Future[None]:
         """Takes up what of other settings can be taken up between two steps (`gateway.service.reload`)."""
 
         def apply() -> None:
             self.current.settings = settings
-            self._trials.limits = settings.limits
+            self._dry_runs.limits = settings.limits
             self._engine.store.term_bytes_max = settings.limits.term_bytes_max
             self._engine.work.allow(settings.limits.evaluation_ms_max)
             self._reader.apply(settings.query, settings.limits)
 
-        return self.queue.put(apply)
+        return self.queue.post(apply)
 
-    def access(self, caller: Caller) -> Access:
-        """What a caller may do now (`current_access`). Raises AccessDeniedError for a client that was removed."""
-        return current_access(caller, self.access_of)
-
-    def queue_free(self, lane: Lane) -> int:
+    def queue_free(self, lane: OrderedLane) -> int:
         """How many more requests may wait of the class that the newest one of a lane has."""
         return self.queue.free(lane.priority)
 
@@ -405,7 +309,7 @@ class Runner:
         sink: Sink,
         default_graphs: tuple[Term, ...] | None,
         named_graphs: tuple[Term, ...] | None,
-        lane: Lane | None = None,
+        lane: OrderedLane | None = None,
         resume: Resume | None = None,
         caller: Caller = ANYBODY,
         priority: Priority = Priority.NORMAL,
@@ -417,39 +321,26 @@ class Runner:
         """
         self.queries.check_length(sparql)
         call = SubscribeCall(sparql, sink, default_graphs, named_graphs, resume, caller, delivery)
-        asked = self._subscribers.asked(call)
-
-        def start() -> str:
-            self._clock_commits.reach()
-            try:
-                return self._subscribers.begin(asked, self._reactions)
-            finally:
-                self._evaluations.prepared_s = self._subscribers.evaluated_s
-
-        return self.queue.submit(
-            start, lane, lambda: self._subscribers.trial(asked), priority=priority, client=caller.client
-        )
+        return self._subscribers.subscribe(call, lane, priority)
 
     def unsubscribe(
-        self, spuid: str, sink: Sink, lane: Lane | None = None, caller: Caller = ANYBODY
+        self, spuid: str, sink: Sink, lane: OrderedLane | None = None, caller: Caller = ANYBODY
     ) -> asyncio.Future[None]:
         """Ends a subscription of this sink, or a resumable one of the same client that no sink is attached to.
 
         Somebody else's is answered as an unknown one, also when it is on the same connection.
         """
-        return self.queue.submit(
-            lambda: self._subscribers.end(spuid, sink, caller, self._reactions), lane, client=caller.client
-        )
+        return self.queue.submit(QueuedEnd(spuid, sink, caller, lane))
 
     def end_delivery(self, name: str) -> asyncio.Future[None]:
-        return self.queue.put(lambda: self.delivered.end(name, self._reactions))
+        return self.queue.post(partial(self.delivered.end, name))
 
     def renew_delivery(self, delivery: Receiver, cause: Cause) -> asyncio.Future[Followed]:
-        return self.queue.submit(lambda: self.delivered.renew(delivery, cause, self._reactions))
+        return self.queue.submit(QueuedRenewal(delivery, cause))
 
     def disconnect(self, sink: Sink, spuids: Sequence[str]) -> None:
         """Ends what a connection that is gone had, and leaves the resumable ones to themselves."""
-        self.queue.put(lambda: self._subscribers.leave(sink, spuids))
+        self.queue.post(lambda: self._subscribers.leave(sink, spuids))
 
     def permissions_changed(self, client: str) -> asyncio.Future[None]:
         """Ends the subscriptions of a client that may see other graphs now than when they began, or none; cancels the
@@ -462,7 +353,7 @@ class Runner:
             if access is None:
                 self._removals.forget(client)
 
-        return self.queue.put(change)
+        return self.queue.post(change)
 
     # --- state ---
 

@@ -2,8 +2,8 @@
 
 ::
 
-    asked ─▶ trial ─▶ begin ─┬─▶ plain: lives as long as its connection ──────────────────▶ unsubscribed, disconnected
-                             └─▶ resumable: its beginning and its end are in the change log ▶ the same, or expired
+    subscribe ─▶ check ─▶ run ─┬─▶ plain: lives as long as its connection ──────────────────▶ unsubscribed, disconnected
+                               └─▶ resumable: its beginning and its end are in the change log ▶ the same, or expired
 
 Its methods are parts of steps: what they have to say is released with the group, and what they record stands behind
 whatever is pending.
@@ -11,13 +11,16 @@ whatever is pending.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from time import thread_time
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from lamplighter.engine.access import Access, Graphs
 from lamplighter.engine.change_log import Cause, Followed, Receiver
@@ -30,18 +33,18 @@ from lamplighter.engine.errors import (
     UnknownSpuidError,
 )
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.protocol import Results, Resume, is_long, write_results
+from lamplighter.engine.protocol import Priority, Results, Resume, is_long, write_results
 from lamplighter.engine.sharing import Usage
-from lamplighter.engine.slices import LONG, Slices
+from lamplighter.engine.slices import LONG
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log import entries
-from lamplighter.gateway.loop.current import AccessOf, Current, current_access
 from lamplighter.gateway.loop.ledger import Ledger
+from lamplighter.gateway.loop.live_settings import LiveSettings
 from lamplighter.gateway.loop.obligations import Obligations
-from lamplighter.gateway.loop.queue import Queue
-from lamplighter.gateway.loop.resuming import Resuming, subscribed
-from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
+from lamplighter.gateway.loop.queue import OrderedLane, Queue
+from lamplighter.gateway.loop.reactions import Reactions
+from lamplighter.gateway.loop.resumption import ResumptionService, subscribe_as_followed
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.state.quotas import check
 from lamplighter.gateway.state.resumption import (
@@ -51,7 +54,7 @@ from lamplighter.gateway.state.resumption import (
     ResumeFailure,
     digits,
 )
-from lamplighter.gateway.workers.trials import Trial, Trials
+from lamplighter.gateway.workers.dry_runs import DryRun, DryRuns
 
 logger = EventLogger(__name__)
 
@@ -116,12 +119,16 @@ class SubscribeCall:
     delivery: Receiver | None = None
 
 
-class Asked(NamedTuple):
-    """A request that is in order. keep: for how long it is kept, as the client is told, None if it is not resumable."""
+class QueuedSubscription(msgspec.Struct, frozen=True, eq=False):
+    """A request to subscribe in the queue. keep: for how long it is kept, as the client is told, None if it is not
+    resumable."""
 
     call: SubscribeCall
     keep_us: int
     keep: str | None
+    caller: Caller
+    lane: OrderedLane | None
+    priority: Priority
 
     def followed(self, access: Access) -> Followed:
         """What the change log has of it."""
@@ -138,12 +145,14 @@ class Asked(NamedTuple):
         )
 
 
-class PendingRecords(Protocol):
-    """What goes before the record of a resumable subscription."""
+class QueuedEnd(msgspec.Struct, frozen=True, eq=False):
+    """A subscription of a sink that is to be ended."""
 
-    def flush_pending(self) -> None:
-        """Records all that is pending. Raises ChangeLogError."""
-        ...
+    spuid: str
+    sink: Sink
+    caller: Caller
+    lane: OrderedLane | None
+    priority: Priority = Priority.NORMAL
 
 
 def _trusted_wall(clock: Clock) -> str:
@@ -159,7 +168,7 @@ def _log_takeover(takeover: Takeover, resumable: str | None) -> None:
         logger.info("subscription has a plan again", spuid=spuid, spu_class=takeover.spu_class)
 
 
-def _undelivered(error: Exception) -> StoreError:
+def _delivery_error(error: Exception) -> StoreError:
     return StoreError(f"the subscription was ended, for a result could not be delivered: {error!r}; subscribe again")
 
 
@@ -167,75 +176,74 @@ def _undelivered(error: Exception) -> StoreError:
 class Subscribers:
     """Those of one gateway, by spuid. An application's subscriptions are not among them."""
 
-    _engine: Engine
     _ledger: Ledger
-    _clock: Clock
-    _trials: Trials
-    _resuming: Resuming[Sink]
-    _counters: Counters
-    _peaks: HighWaterMarks
+    _reactions: Reactions
+    _resumption: ResumptionService[Sink]
+    _dry_runs: DryRuns
     _queue: Queue
-    _slices: Slices
-    _current: Current
-    _access_of: AccessOf
-    _obligations: Obligations
+    _current: LiveSettings
     sinks: dict[str, Sink] = field(default_factory=dict, init=False)
     """Of the plain ones, by spuid."""
     # Of the same, where clients have names: who owns it and what it sees.
     _owners: dict[str, tuple[str, Graphs]] = field(default_factory=dict, init=False)
     usage: Usage = field(default_factory=Usage, init=False)  # of the same, by client
     resumables: ResumableSubscriptions[Sink] = field(init=False)
-    evaluated_s: float = field(default=0.0, init=False)
-    """Processor time that the last first result took."""
+    _obligations: Obligations = field(init=False)
+    _engine: Engine = field(init=False)
+    _clock: Clock = field(init=False)
 
     def __post_init__(self) -> None:
-        self.resumables = self._resuming.resumables
+        self.resumables, self._obligations = self._resumption.resumables, self._reactions.obligations
+        self._engine, self._clock = self._ledger.engine, self._ledger.clock
 
     def __len__(self) -> int:
         return len(self.sinks) + len(self.resumables)
 
     # --- subscribing ---
 
-    def asked(self, call: SubscribeCall) -> Asked:
-        """Raises MalformedRequestError."""
+    def subscribe(self, call: SubscribeCall, lane: OrderedLane | None, priority: Priority) -> asyncio.Future[str]:
+        """The outcome is the spuid; the sink has the first result by then, or what it missed. Raises
+        MalformedRequestError."""
         if call.caller.name:
             call.sink.identity = call.caller.name
-        return Asked(call, *((0, None) if call.resume is None else self.resumables.grant(call.resume.keep)))
+        keep_us, keep = (0, None) if call.resume is None else self.resumables.grant(call.resume.keep)
+        return self._queue.submit(QueuedSubscription(call, keep_us, keep, call.caller, lane, priority))
 
-    def trial(self, asked: Asked) -> Trial | None:
-        """What has to pass before it begins, None where nothing has to."""
+    def check_subscription(self, asked: QueuedSubscription) -> DryRun | None:
+        """What has to pass before it begins, None where nothing has to. Raises AccessDeniedError."""
         call, sequence = asked.call, None if asked.call.resume is None else asked.call.resume.sequence
-        try:
-            access = current_access(call.caller, self._access_of)
-        except AccessDeniedError:
-            return None  # its requester is told when its turn comes
-        found = None if sequence is None else self.resumables.resumable(asked.followed(access), sequence)
-        if found is not None and not isinstance(found, ResumeFailure):
+        access = self._current.access(call.caller)
+        if sequence is not None and not isinstance(
+            self.resumables.resumable(asked.followed(access), sequence), ResumeFailure
+        ):
             return None
-        return self._trials.of_subscription(call.sparql, call.default_graphs, call.named_graphs, access)
+        return self._dry_runs.of_subscription(call.sparql, call.default_graphs, call.named_graphs, access)
 
-    def begin(self, asked: Asked, pending: PendingRecords) -> str:
+    def run_subscription(self, asked: QueuedSubscription) -> str:
         """The spuid; the sink is going to have the first result, or what it missed. Raises GatewayError."""
+        if self._clock.trusted():
+            self._engine.reach(self._clock.wall())  # the first result is one of now, as far as nothing is due
         call, sink, caller = asked.call, asked.call.sink, asked.call.caller
-        access = current_access(caller, self._access_of)
+        access = self._current.access(caller)
         followed, reset = asked.followed(access), None
         if call.resume is not None and call.resume.sequence is not None:
-            reset = self._resume(followed, call.resume.sequence, sink, pending)
+            reset = self._resume(followed, call.resume.sequence, sink)
             if reset is None:
                 return followed.spuid
         if call.delivery is None or self.resumables.of_delivery(call.delivery.id) is None:
             self._check_room(caller.name, resumable=asked.keep is not None)  # otherwise it takes the place of that one
         if asked.keep is not None:
-            pending.flush_pending()  # before the subscription, for it may change the dataset, and before its record
-        begun, self._obligations.takeovers = thread_time(), True  # its first result may hand over another one's plan
+            self._reactions.flush_pending()  # it may change the dataset, and is recorded before
+        begun = thread_time()
+        self._obligations.takeovers = True  # its first result may hand over the plan of another one
         # Not begun again behind a reset, which has changed something.
-        subscription = subscribed(self._engine, followed, access, tried_first=reset is None)
-        self.evaluated_s = thread_time() - begun
+        subscription = subscribe_as_followed(self._engine, followed, access, tried_first=reset is None)
+        self._ledger.evaluations.prepared_s = thread_time() - begun
         try:
-            self._trials.check_rows(subscription.first)
+            self._dry_runs.check_rows(subscription.first)
             if is_long(subscription.first):
-                self._slices.begin(LONG)
-                with self._slices.beside():
+                self._ledger.slicer.begin(LONG)
+                with self._ledger.slicer.beside():
                     write_results(subscription.first)
             if asked.keep is None:
                 self.sinks[subscription.spuid] = sink
@@ -250,8 +258,8 @@ class Subscribers:
             else:
                 self._leave(subscription.spuid)
             raise
-        self._counters.subscribes += 1
-        self._peaks.subscriptions = max(self._peaks.subscriptions, len(self))
+        self._queue.counters.subscribes += 1
+        self._queue.peaks.subscriptions = max(self._queue.peaks.subscriptions, len(self))
         sink.since = self._clock.wall()
         self._tell(sink, subscription.spuid, partial(sink.subscribed, subscription, asked.keep, reset))
         return subscription.spuid
@@ -266,7 +274,7 @@ class Subscribers:
         if resumable:
             self.resumables.check_room(client)
 
-    def _resume(self, asked: Followed, sequence: int, sink: Sink, pending: PendingRecords) -> str | None:
+    def _resume(self, asked: Followed, sequence: int, sink: Sink) -> str | None:
         """Has a client go on with its subscription; why not, if it cannot. Raises ChangeLogError."""
         found = self.resumables.attach(asked, sequence, sink)
         if isinstance(found, ResumeFailure):
@@ -274,13 +282,13 @@ class Subscribers:
             mine = attached is None or attached.connection is sink.connection
             # The record of a delivery that begins anew ends the old one: so it is never without a record.
             if found.outdated and mine and asked.delivery is None:
-                self._end_resumable(asked.spuid, pending)
+                self._end_resumable(asked.spuid)
                 if attached is not None:
                     self._queue.release(partial(attached.taken_over, asked.spuid, sink))
-            self._counters.resets += 1
+            self._queue.counters.resets += 1
             logger.info("subscription reset", peer=sink.client, spuid=digits(asked.spuid), reason=found.reason)
             return found.reason
-        self._counters.resumed += 1
+        self._queue.counters.resumed += 1
         sink.since = self._clock.wall()
         if found.displaced is not None:
             self._queue.release(partial(found.displaced.taken_over, asked.spuid, sink))
@@ -289,7 +297,7 @@ class Subscribers:
 
     def _begin_resumable(self, asked: Followed, subscription: Subscription, sink: Sink) -> Subscription:
         """Records that a resumable subscription begins; it gets a spuid that nobody can guess and that stays."""
-        followed = self._resuming.named(asked, subscription.spuid)
+        followed = self._resumption.with_spuid(asked, subscription.spuid)
         entry = entries.subscribe(followed, Cause(sink.kind, sink.client))
         self._ledger.record(entry, (subscription.spuid, sink))
         return subscription._replace(spuid=followed.spuid)
@@ -306,7 +314,7 @@ class Subscribers:
         except Exception as error:
             spuid = self.resumables.spuid(notification.spuid) or notification.spuid
             logger.exception("notification failed", spuid=spuid.removeprefix(SPUID))
-            self._end_by_gateway(spuid, _undelivered(error))
+            self._end_by_gateway(spuid, _delivery_error(error))
 
     def _deliver(self, notification: Notification, results: Results) -> None:
         sink = self.sinks.get(notification.spuid)
@@ -316,20 +324,20 @@ class Subscribers:
                 return
             sink = delivered.sink
             notification = notification._replace(spuid=delivered.spuid, sequence=delivered.sequence)
-        self._counters.notifications += 1
+        self._queue.counters.notifications += 1
         self._tell(sink, notification.spuid, partial(sink.notify, notification, results))
 
     def _tell(self, sink: Sink, spuid: str, tell: Callable[[], None]) -> None:
         """Tells a sink something with the group. A sink that fails loses its subscription, and no one else anything."""
 
-        def told() -> None:
+        def release() -> None:
             try:
                 tell()
             except Exception as error:
                 logger.exception("client not notified", peer=sink.client, spuid=spuid.removeprefix(SPUID))
-                self._queue.put(partial(self._untold, sink, spuid, _undelivered(error)))
+                self._queue.post(partial(self._untold, sink, spuid, _delivery_error(error)))
 
-        self._queue.release(told)
+        self._queue.release(release)
 
     def _untold(self, sink: Sink, spuid: str, error: GatewayError) -> None:
         """Ends a subscription whose sink failed, unless it has ended meanwhile, or another sink has it."""
@@ -338,18 +346,19 @@ class Subscribers:
 
     # --- ending ---
 
-    def end(self, spuid: str, sink: Sink, caller: Caller, pending: PendingRecords) -> None:
+    def run_end(self, asked: QueuedEnd) -> None:
         """Ends a subscription of this sink, or a resumable one of the same client that no sink is attached to.
 
         Raises UnknownSpuidError for all others, somebody else's on the same connection too, and ChangeLogError.
         """
+        spuid, sink, caller = asked.spuid, asked.sink, asked.caller
         if self.resumables.may_end(spuid, sink, caller.name or sink.identity):
-            self._end_resumable(spuid, pending)
+            self._end_resumable(spuid)
         elif self.sinks.get(spuid) is sink and self._owners.get(spuid, ("",))[0] == caller.name:
             self._drop(spuid)
         else:
             raise UnknownSpuidError(f"no subscription on this connection has the spuid {spuid!r}")
-        self._counters.unsubscribes += 1
+        self._queue.counters.unsubscribes += 1
 
     def leave(self, sink: Sink, spuids: Sequence[str]) -> None:
         """Ends what a connection that is gone had, and leaves the resumable ones to themselves."""
@@ -408,9 +417,11 @@ class Subscribers:
     def record_takeovers(self) -> None:
         """Records which resumable ones do not outlive the process any more. If the log does not take that, they end,
         since a start would continue them with other results than their clients have. Raises ChangeLogError."""
+        if not self._obligations.takeovers:
+            return
         self._obligations.takeovers = False
         failure: ChangeLogError | None = None
-        for followed, failure in self._resuming.restate_taken_over(self._ledger.record):
+        for followed, failure in self._resumption.restate_taken_over(self._ledger.record):
             self._end_by_gateway(followed.spuid, failure)
         if failure is not None:
             raise failure
@@ -430,7 +441,7 @@ class Subscribers:
         else:
             sink = self.resumables.sink(spuid)
             self._give_up(spuid)
-        self._counters.ended += 1
+        self._queue.counters.ended += 1
         if sink is not None:
             self._queue.release(partial(sink.ended, spuid, error))
         return sink
@@ -455,12 +466,12 @@ class Subscribers:
         with suppress(UnknownSpuidError):  # the engine itself has ended it
             self._engine.unsubscribe(handle)
 
-    def _end_resumable(self, spuid: str, pending: PendingRecords) -> None:
+    def _end_resumable(self, spuid: str) -> None:
         """Records that a resumable one ends. Raises ChangeLogError; then it goes on."""
-        pending.flush_pending()
+        self._reactions.flush_pending()
         self._ledger.record(entries.unsubscribe(spuid))
 
     def _give_up(self, spuid: str) -> None:
         """Ends a resumable one now and records it later: not between a trigger and its reaction."""
-        self._resuming.forget(spuid)
+        self._resumption.forget(spuid)
         self._obligations.subscriptions.append(spuid)

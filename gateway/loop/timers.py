@@ -3,105 +3,112 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 
+import msgspec
+
+from lamplighter.engine.access import FULL
 from lamplighter.engine.change_log import Cause
-from lamplighter.engine.core import Engine
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import GatewayError, LimitExceededError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.protocol import Priority
 from lamplighter.engine.updating.request import Request
-from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.delays import Delays
-from lamplighter.gateway.loop.queue import Lane, Queue
+from lamplighter.gateway.loop.ledger import Ledger
+from lamplighter.gateway.loop.live_settings import LiveSettings
+from lamplighter.gateway.loop.queue import OrderedLane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
-from lamplighter.gateway.monitoring.figures import Counters
-from lamplighter.gateway.state.delayed import CLOCK, DelayedUpdates
-from lamplighter.gateway.state.outcomes import Outcomes
-from lamplighter.gateway.workers.large_updates import LargeUpdateParser, ParseJob
-from lamplighter.gateway.workers.trials import Trial, Trials
+from lamplighter.gateway.security.callers import ANYBODY, Caller
+from lamplighter.gateway.state.delayed import CLOCK
+from lamplighter.gateway.workers.dry_runs import DryRun, DryRuns, ParseJob
 
 logger = EventLogger(__name__)
 
 _FAILED = "delayed update failed"
 
 
+class DueUpdate(msgspec.Struct, frozen=True, eq=False):
+    """A delayed update that is due. What its client may do is asked when its turn comes, by the name in its record."""
+
+    name: str
+    request: Request
+    lane: OrderedLane
+    caller: Caller = ANYBODY
+    priority: Priority = Priority.NORMAL
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Timers:
     """Executes what is due, and tells the log of the clocks. The scheduler calls `fire` and `note`."""
 
-    _engine: Engine
-    _delays: Delays
-    _delayed: DelayedUpdates
-    _commits: Commits
-    _reactions: Reactions
-    _trials: Trials
-    _large_updates: LargeUpdateParser
     _queue: Queue
-    _counters: Counters
-    _outcomes: Outcomes
-    _lane: Lane = field(default_factory=Lane, init=False)
+    _ledger: Ledger
+    _reactions: Reactions
+    _delays: Delays
+    _dry_runs: DryRuns
+    _current: LiveSettings
+    _lane: OrderedLane = field(default_factory=OrderedLane, init=False)
 
     async def fire(self, name: str) -> None:
         """Executes a delayed update. Returns when that is durable."""
-        waiting = self._delayed.get(name)
-        if waiting is None:
-            return
-        timer = waiting.timer
-        request = self._engine.request(timer.update)
+        waiting = self._delays.delayed.get(name)
+        if waiting is not None:
+            request = self._ledger.engine.request(waiting.timer.update)
+            await self._queue.submit(DueUpdate(name, request, self._lane), admitted=True)
 
-        def trial() -> Trial | ParseJob | None:
-            if self._delayed.get(name) is None or (timer.missed == "skip" and self._delayed.miss_of(name) is not None):
-                return None
-            access = self._commits.access(timer.client)
-            if access is None:
-                return None
-            tried = partial(self._trials.of_update, request, access)
-            return ParseJob(self._large_updates, request, tried) if request.large else tried()
+    def check_due(self, due: DueUpdate) -> DryRun | ParseJob | None:
+        """What has to pass before it runs; nothing if it will not run."""
+        delayed = self._delays.delayed
+        pending = delayed.get(due.name)
+        if pending is None or (pending.timer.missed == "skip" and delayed.miss_of(due.name) is not None):
+            return None
+        client = pending.timer.client
+        access = FULL if client is None else self._current.access_of(client)
+        return None if access is None else self._dry_runs.of_update(due.request, access)
 
-        await self._queue.put(partial(self._fire, name, request), self._lane, trial, partial(self._refused, name))
-
-    def _fire(self, name: str, request: Request) -> None:
-        pending = self._delayed.get(name)
+    def run_due(self, due: DueUpdate) -> None:
+        """Firing and effect are one commit. Raises ChangeLogError."""
+        pending = self._delays.delayed.get(due.name)
         if pending is None:
             return  # it was cancelled while it waited for its turn
         self._reactions.flush_pending()
-        if self._delays.skipped(pending):
+        if self._delays.skip_missed(pending):
             return
         self._reactions.new_request()
         failures: list[Exception] = []
-        delta = self._commits.effect(request, _FAILED, {"id": name}, failures.append, pending.timer.client)
-        cause = Cause("timer", name, pending.sequence)
+        evaluations, client = self._ledger.evaluations, pending.timer.client
+        delta = evaluations.effect(due.request, client, _FAILED, {"id": due.name}, failures.append)
+        cause, outcomes = Cause("timer", due.name, pending.sequence), self._reactions.outcomes
         try:
-            self._commits.commit(delta, cause)
+            self._ledger.commit(delta, cause)
         except LimitExceededError as error:  # its record would be too long
-            logger.error(_FAILED, id=name, reason=error)
-            self._commits.commit(QuadDelta(), cause)
+            logger.error(_FAILED, id=due.name, reason=error)
+            self._ledger.commit(QuadDelta(), cause)
             failures.append(error)
         if failures:
-            self._outcomes.note_refusal(pending.cause, failures[0])
+            outcomes.note_refusal(pending.cause, failures[0])
         else:
-            self._outcomes.note_success(pending.cause)
-        self._counters.delayed_fired += 1
+            outcomes.note_success(pending.cause)
+        self._queue.counters.delayed_fired += 1
 
-    def _refused(self, name: str, error: GatewayError) -> None:
-        """Its trial failed: it is done without effect."""
-        pending = self._delayed.get(name)
+    def refuse_due(self, due: DueUpdate, error: GatewayError) -> None:
+        """Its dry run failed: it is done without effect, so that it does not stay pending. Raises ChangeLogError."""
+        pending = self._delays.delayed.get(due.name)
         if pending is None:
             return
-        logger.error(_FAILED, id=name, reason=error)
+        logger.error(_FAILED, id=due.name, reason=error)
         self._reactions.flush_pending()
-        self._commits.commit(QuadDelta(), Cause("timer", name, pending.sequence))
-        self._outcomes.note_refusal(pending.cause, error)
-        self._counters.delayed_fired += 1
+        self._ledger.commit(QuadDelta(), Cause("timer", due.name, pending.sequence))
+        self._reactions.outcomes.note_refusal(pending.cause, error)
+        self._queue.counters.delayed_fired += 1
 
     async def note(self) -> None:
-        """Tells the log of the clocks, where it has to know of them. On no lane: a trial is no reason to wait."""
-        await self._queue.put(self.note_now)
+        """Tells the log of the clocks, where it has to know of them. On no lane: a dry run is no reason to wait."""
+        await self._queue.post(self.note_now)
 
     def note_now(self) -> None:
         """The same as a part of a step. Raises ChangeLogError."""
         self._reactions.flush_pending()
-        reason = self._delayed.news()
+        reason = self._delays.delayed.news()
         if reason is not None:
-            self._commits.commit(QuadDelta(), Cause(CLOCK, reason))
+            self._ledger.commit(QuadDelta(), Cause(CLOCK, reason))

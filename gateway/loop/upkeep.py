@@ -69,7 +69,7 @@ class Upkeep:
         self._frozen = gc.get_threshold()[0] >= COLLECTED_AFTER  # else it is not the gateway's own process
 
     def between(self) -> bool:
-        """Does what must not wait until a long step has ended; for `LoopSlices.between`."""
+        """Does what must not wait until a long step has ended; for `TimeSlicer.between`."""
         try:
             if len(self._retired) > RETIRED_MAX:
                 self._release()
@@ -112,7 +112,7 @@ class Upkeep:
 
     def _collect(self) -> None:
         """Collects garbage also among what long works have exempted from collection, which is all that lived when they
-        ended (`loop.slices`): connections, for example, leave cycles when they end."""
+        ended (`loop.time_slicer`): connections, for example, leave cycles when they end."""
         start = perf_counter()
         gc.unfreeze()
         gc.collect()

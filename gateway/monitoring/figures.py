@@ -35,7 +35,7 @@ from lamplighter.gateway.state.client_budgets import ClientBudgets
 from lamplighter.gateway.state.delayed import DelayedUpdates
 from lamplighter.gateway.state.outcomes import Outcomes
 from lamplighter.gateway.state.resumption import ResumableSubscriptions, public_spuid
-from lamplighter.gateway.workers.trials import Trials
+from lamplighter.gateway.workers.dry_runs import DryRuns
 
 LISTED_MAX = 1000  # subscriptions that are listed at once, in a few milliseconds
 
@@ -152,7 +152,7 @@ class Parts(Generic[S]):
     log_keeper: LogMaintenance
     engine: Engine
     delayed: DelayedUpdates
-    trials: Trials
+    trials: DryRuns
     upkeep: Audited
     subscribers: Subscribed[S]
     applications: Applied

@@ -12,7 +12,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 
 from lamplighter.engine.errors import ForeignRequestError
 from lamplighter.engine.log_events import EventLogger
@@ -22,7 +22,10 @@ logger = EventLogger(__name__)
 
 _TOLD_MAX = 100  # log lines about refused requests; a page can make any number of them, each with another name
 _SHOWN_MAX = 200
-_HOST_CHARACTERS_MAX = 300  # a name has at most 253 (RFC 1035, 2.3.4)
+_HOST_CHARACTERS_MAX = 300
+"""A name has at most 253 (RFC 1035, 2.3.4)."""
+_HOSTS_MAX = 64
+"""Names whose verdict is kept."""
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@]+))(?::(\d{0,5}))?", re.IGNORECASE)
 
 Headers = Iterable[tuple[bytes, bytes]]  # names in lower case
@@ -65,7 +68,8 @@ class Browsers:
         names = self._listening | {_bare_host(host) for host in settings.hosts}
         if settings.plain_on_network:
             names |= _machine_names()
-        served = partial(_is_served, names=names, any_address=settings.plain_on_network)
+        # Kept, since a client sends the same name with each request.
+        served = lru_cache(_HOSTS_MAX)(partial(_is_served, names=names, any_address=settings.plain_on_network))
         self._is_host: Callable[[str], bool] = _any_host if settings.enabled else served
         if self._any_origin and not settings.enabled:
             logger.warning("every web page may use the gateway without a token", origins="*")

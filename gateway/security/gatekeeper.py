@@ -62,17 +62,17 @@ class OpenGatekeeper:
         self._requests = TokenBuckets(requests_per_s, requests_per_s)
 
     def http_caller(self, request: Request) -> Caller:
-        self._check_rate(request.client.host if request.client else "local")
-        return self.page_caller(request)
+        if self._requests_per_s:
+            self._check_rate(request.client.host if request.client else "local")
+        return _unnamed_caller(ANYBODY, request.scope["state"]["origin"])
 
     def page_caller(self, request: Request) -> Caller:
-        return _unnamed_caller(
-            ANYBODY, origin(request.scope["state"]["socket"], request.client.host if request.client else "")
-        )
+        return _unnamed_caller(ANYBODY, request.scope["state"]["origin"])
 
     def socket_caller(self, authorization: object, socket: ServerConnection) -> Caller:
         address = socket_address(socket)
-        self._check_rate(address)
+        if self._requests_per_s:
+            self._check_rate(address)
         return _unnamed_caller(ANYBODY, origin(socket.transport.get_extra_info("socket"), address))
 
     def trusts(self, socket: ServerConnection) -> bool:
@@ -82,7 +82,7 @@ class OpenGatekeeper:
         pass
 
     def _check_rate(self, address: str) -> None:
-        if self._clock is not None and self._requests_per_s:
+        if self._clock is not None:
             wait_s = self._requests.take(network(address), self._clock.boottime_us() / 1e6)
             if wait_s:
                 raise too_many(wait_s, f"security.plain_requests_per_s = {self._requests_per_s} is reached")

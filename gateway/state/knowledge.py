@@ -13,10 +13,11 @@ import msgspec
 
 from lamplighter.engine.change_log import Count, Record
 from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.state.applications import KIND as APPLICATION
 from lamplighter.gateway.state.applications import ApplicationRegistry
 from lamplighter.gateway.state.delayed import DelayedState, DelayedUpdates
 from lamplighter.gateway.state.instant import Instant
-from lamplighter.gateway.state.request_ids import RequestIds
+from lamplighter.gateway.state.request_ids import REMOVED, RequestIds
 from lamplighter.gateway.state.resumption import Retained
 
 
@@ -62,16 +63,25 @@ class Knowledge:
         self.request_ids = RequestIds()
         self.instant = Instant()
         self._subscriptions = subscriptions
+        self._boot = ""  # of the last record
 
     def follow(self, record: Record, begun: tuple[str, Any] | None = None) -> None:
-        """Follows the next record. For a commit: before its delta is matched. begun: the engine's name and the sink of
-        the subscription that the record is about, if it has begun already: a live one begins first, since that may
-        fail, and is recorded then."""
+        """Follows the next record. For a commit: before its delta is matched.
+
+        begun: the engine's name and the sink of the subscription that the record is about, if it has begun already: a
+        live one begins first, since that may fail, and is recorded then.
+        """
+        kind = None if record.cause is None else record.cause.kind
+        # Each record tells of clocks; the other parts are asked for those that may concern them.
         self.delayed.follow(record)
-        self.register.follow(record)
-        self.request_ids.follow(record)
         self.instant.follow(record)
-        self._subscriptions.follow(record, begun)
+        if kind == APPLICATION:
+            self.register.follow(record)
+        if record.request is not None or kind == REMOVED:
+            self.request_ids.follow(record)
+        if record.type != "commit" or record.boot != self._boot:
+            self._boot = record.boot
+            self._subscriptions.follow(record, begun)
 
     def restore(self, head: Record) -> None:
         """Restores the first record of a snapshot. The engine must have the dataset already."""

@@ -7,7 +7,7 @@ update has its turn, within limits (`gateway.workers.ad_hoc`). Later requests of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import BinaryIO
 
@@ -17,11 +17,9 @@ from lamplighter.engine.errors import StoreError
 from lamplighter.engine.sparql.requests import GraphOperation
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.engine.updating.by_store import Modification, QuadData, Resolved, resolved
-from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.sharing import ClientTurns
 from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.fresh_nodes import FreshNodes
-from lamplighter.gateway.workers.trials import Trial
 
 AT_ONCE_MAX = 2
 """Texts that are parsed at the same time; more wait, as many as the queue takes."""
@@ -98,34 +96,3 @@ def _lines(operations: list[Resolved]) -> Iterator[_Line]:
                     yield _Quads(False, delete, list(quads[start : start + _LINE_QUADS]), [])
             case _:
                 yield operation
-
-
-class ParseJob:
-    """A request with a large text: it is parsed first, then tried if the store has to evaluate something.
-
-    trial: makes the trial that has to pass once the operations are known.
-    """
-
-    def __init__(self, updates: LargeUpdateParser, request: Request, trial: Callable[[], Trial | None]) -> None:
-        self._updates = updates
-        self._request = request
-        self._trial_of = trial
-        self._trial: Trial | None = None
-
-    @property
-    def has_passed(self) -> bool:
-        return self._request.operations is not None and (self._trial is None or self._trial.has_passed)
-
-    async def run(self, client: str = "") -> None:
-        """client: whose turn it takes. Raises RequestError for an invalid text or one that the loop must not run,
-        StoreError."""
-        if self._request.operations is None:
-            self._request.operations = await self._updates.operations(self._request.text, client)
-            self._trial = self._trial_of()
-        if self._trial is not None:
-            await self._trial.run(client)
-
-    def took(self, seconds: float) -> None:
-        """As of a trial."""
-        if self._trial is not None:
-            self._trial.took(seconds)

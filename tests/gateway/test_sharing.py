@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
+import msgspec
 import pytest
 from starlette.requests import Request
 
@@ -29,8 +30,8 @@ from lamplighter.gateway.gates.http import calls
 from lamplighter.gateway.gates.http.calls import RequestTurns
 from lamplighter.gateway.gates.ldn.inbox import Notice, _too_many
 from lamplighter.gateway.loop import past
-from lamplighter.gateway.loop.current import Current
-from lamplighter.gateway.loop.queue import Queue
+from lamplighter.gateway.loop.live_settings import LiveSettings
+from lamplighter.gateway.loop.queue import OrderedLane, Queue, RequestKind
 from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.security.peers import origin
@@ -40,8 +41,8 @@ from lamplighter.gateway.settings import GatewaySettings, LimitSettings, ResumeS
 from lamplighter.gateway.state import messages
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.workers import rdf_bodies
+from lamplighter.gateway.workers.dry_runs import DryRun, DryRuns
 from lamplighter.gateway.workers.large_updates import LargeUpdateParser
-from lamplighter.gateway.workers.trials import Trial, Trials
 from tests.gateway.gates.deliveries.test_workers import QUERY, at_work, receiving
 from tests.support.event_loops import until
 from tests.support.gateway_parts import FakeClock
@@ -85,15 +86,24 @@ async def never() -> None:
 # --- rooms: what one client cannot have is refused ------------------------------------------------------
 
 
+class Asked(msgspec.Struct):
+    """A request of a client."""
+
+    caller: Caller
+    priority: Priority = Priority.NORMAL
+    lane: OrderedLane | None = None
+
+
 def queue_of(priority: Priority) -> Callable[[asyncio.TaskGroup, pytest.MonkeyPatch], Take]:
     def room(tasks: asyncio.TaskGroup, patch: pytest.MonkeyPatch) -> Take:
         parts = {Priority.NORMAL: 1, Priority.BULK: 2, Priority.CONTROL: 4, Priority.ALARM: 4}[priority]
         queue = Queue(
-            Current(Settings(gateway=GatewaySettings(queue_max=PLACES * parts))), Counters(), HighWaterMarks()
+            LiveSettings(Settings(gateway=GatewaySettings(queue_max=PLACES * parts))), Counters(), HighWaterMarks()
         )
+        queue.kinds[Asked] = RequestKind(lambda asked: None)
 
         async def take(caller: Caller) -> None:
-            queue.submit(lambda: None, priority=priority, client=caller.client)
+            queue.submit(Asked(caller, priority))
 
         return take
 
@@ -101,6 +111,7 @@ def queue_of(priority: Priority) -> Callable[[asyncio.TaskGroup, pytest.MonkeyPa
 
 
 def bodies(tasks: asyncio.TaskGroup, patch: pytest.MonkeyPatch) -> Take:
+    patch.setattr(calls, "UNCOUNTED_BYTES", 0)
     patch.setattr(calls, "BODIES_BYTES_MAX", PLACES)
     under_way = calls.Bodies()
 
@@ -298,20 +309,21 @@ def deliveries(*, slow: bool) -> Callable[[Work], Begin]:
     return turns
 
 
-def trials(work: Work) -> Begin:
+def dry_runs(work: Work) -> Begin:
     """As the queue runs them."""
 
     async def held(client: Callable[[], str]) -> None:
         await work.of(client())
 
-    all_trials = Trials(cast(Any, None), cast(Any, SimpleNamespace(trial=held)), LimitSettings())
-    queue = Queue(Current(Settings()), Counters(), HighWaterMarks())
+    all_dry_runs = DryRuns(cast(Any, None), cast(Any, SimpleNamespace(trial=held)), LimitSettings())
+    queue = Queue(LiveSettings(Settings()), Counters(), HighWaterMarks())
+    queue.kinds[Asked] = RequestKind(lambda asked: None)
 
     async def begin(client: str) -> None:
-        outcome = queue.submit(lambda: None, client=client)
+        outcome = queue.submit(Asked(replace(ANYBODY, name=client)))
         async with asyncio.TaskGroup() as tasks:
             for step in queue.in_turn():
-                queue.hold(step, Trial(all_trials, secrets.token_bytes(8), None, lambda: client), tasks)
+                queue.hold(step, DryRun(all_dry_runs, secrets.token_bytes(8), None, lambda: client), tasks)
         assert not outcome.cancelled()
 
     return begin
@@ -342,7 +354,7 @@ def parsed_documents(work: Work) -> Begin:
 TURNS = {
     "prompt deliveries": deliveries(slow=False),
     "slow deliveries": deliveries(slow=True),
-    "trials": trials,
+    "dry runs": dry_runs,
     "long updates": long_updates,
     "large documents": parsed_documents,
 }

@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from random import Random
 
 from lamplighter.engine.protocol import Priority
-from lamplighter.gateway.loop.current import Current
-from lamplighter.gateway.loop.queue import Lane, Queue, Step
+from lamplighter.gateway.loop.live_settings import LiveSettings
+from lamplighter.gateway.loop.queue import OrderedLane, Queue, Task
 from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.settings import Settings
 from tests.support.amounts import Amounts
@@ -19,8 +19,8 @@ STEPS = 120
 LANES = 4
 
 
-class _Trial:
-    """A trial that ends when the case says so."""
+class _DryRun:
+    """A dry run that ends when the case says so."""
 
     passed = False
 
@@ -40,26 +40,26 @@ class _Case:
     def __init__(self, seed: int, tasks: asyncio.TaskGroup) -> None:
         self._chance = Random(seed)
         self._tasks = tasks
-        self.queue = Queue(Current(Settings()), Counters(), HighWaterMarks())
-        self._lanes = [Lane() for _ in range(LANES)]
-        self.lane_of: dict[int, Lane | None] = {}
+        self.queue = Queue(LiveSettings(Settings()), Counters(), HighWaterMarks())
+        self._lanes = [OrderedLane() for _ in range(LANES)]
+        self.lane_of: dict[int, OrderedLane | None] = {}
         self._outcomes: dict[int, asyncio.Future[int]] = {}
         self._tried: set[int] = set()
-        self._trials: list[_Trial] = []
+        self._dry_runs: list[_DryRun] = []
         self.cancelled: set[int] = set()
         self.ran: list[int] = []
         self.tally: Counter[str] = Counter()
 
     async def play(self) -> None:
-        while len(self.lane_of) < STEPS or not self.queue.empty or self._trials:
+        while len(self.lane_of) < STEPS or not self.queue.empty or self._dry_runs:
             await self._something_happens()
             if not self.queue.empty and self._chance.random() < 0.5:
                 await self._group()
-            elif len(self.lane_of) == STEPS and self.queue.empty and self._trials:
-                await self._end_a_trial()
+            elif len(self.lane_of) == STEPS and self.queue.empty and self._dry_runs:
+                await self._end_a_dry_run()
 
     async def _something_happens(self) -> None:
-        kind = self._chance.choice(("arrival", "arrival", "arrival", "cancelled", "trial"))
+        kind = self._chance.choice(("arrival", "arrival", "arrival", "cancelled", "dry run"))
         if kind == "arrival":
             for _ in range(self._chance.randint(1, 6)):
                 self._arrive()
@@ -68,8 +68,8 @@ class _Case:
             if number not in self.ran and number not in self._tried:
                 self._outcomes[number].cancel()
                 self.cancelled.add(number)
-        elif kind == "trial" and self._trials:
-            await self._end_a_trial()
+        elif kind == "dry run" and self._dry_runs:
+            await self._end_a_dry_run()
 
     def _arrive(self) -> None:
         number = len(self.lane_of)
@@ -78,11 +78,11 @@ class _Case:
         lane = self._chance.choice([None, *self._lanes])
         priority = self._chance.choice(list(Priority))
         self.lane_of[number] = lane
-        self._outcomes[number] = self.queue.put(lambda: number, lane, priority=priority)
+        self._outcomes[number] = self.queue.post(lambda: number, lane, priority=priority)
         self.tally["demoted"] += lane is not None and lane.priority > priority
 
-    async def _end_a_trial(self) -> None:
-        self._trials.pop(self._chance.randrange(len(self._trials))).end.set()
+    async def _end_a_dry_run(self) -> None:
+        self._dry_runs.pop(self._chance.randrange(len(self._dry_runs))).end.set()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
@@ -92,14 +92,14 @@ class _Case:
             if self._chance.random() < 0.3:
                 await self._something_happens()  # while the group runs
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: Task) -> None:
         number = step.run()
-        if step.tried is None and self._chance.random() < 0.1:
-            trial = _Trial()
-            self._trials.append(trial)
+        if step.dry_run is None and self._chance.random() < 0.1:
+            dry_run = _DryRun()
+            self._dry_runs.append(dry_run)
             self._tried.add(number)
-            self.queue.hold(step, trial, self._tasks)  # type: ignore[arg-type]
-            self.tally["trials"] += 1
+            self.queue.hold(step, dry_run, self._tasks)  # type: ignore[arg-type]
+            self.tally["dry runs"] += 1
             return
         self.ran.append(number)
 
@@ -109,14 +109,14 @@ async def test_each_step_runs_once_and_lanes_keep_their_order(amounts: Amounts) 
     tally: Counter[str] = Counter()
 
     def check() -> None:
-        assert min(tally["overtaken"], tally["demoted"], tally["trials"]) > cases / 2, tally
+        assert min(tally["overtaken"], tally["demoted"], tally["dry runs"]) > cases / 2, tally
 
     for number in seeds(cases, check):
         async with asyncio.TaskGroup() as tasks:
             case = _Case(number, tasks)
             await case.play()
         assert sorted(case.ran) == sorted(set(range(STEPS)) - case.cancelled), f"seed {number}"
-        of_lane: dict[Lane | None, list[int]] = defaultdict(list)
+        of_lane: dict[OrderedLane | None, list[int]] = defaultdict(list)
         for step in case.ran:
             of_lane[case.lane_of[step]].append(step)
         for lane, ran in of_lane.items():

@@ -44,7 +44,7 @@ from lamplighter.engine.errors import ChangeLogError, GatewayError, QueueFullErr
 from lamplighter.engine.protocol import Priority, Results, Resume
 from lamplighter.engine.sparql.requests import parse_query
 from lamplighter.gateway.log.writer import LogWriter
-from lamplighter.gateway.loop import steps as steps_module
+from lamplighter.gateway.loop import queue as queue_module
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.loop.updates import UpdateCall
@@ -441,7 +441,7 @@ def one_thread(random: Random, off: Callable[[], bool]) -> Iterator[None]:
 
     off: whether the power is; nothing is answered any more then, though a few steps may still be run.
     """
-    fulfil, fail = steps_module._fulfil, steps_module._fail
+    fulfil, fail = queue_module.fulfil, queue_module._fail
 
     def answer(reader: Reader, store: Any, query: Any, media_type: str, *graphs: Any) -> WholeAnswer:
         default, named = graphs
@@ -456,19 +456,21 @@ def one_thread(random: Random, off: Callable[[], bool]) -> Iterator[None]:
         mock.patch("lamplighter.gateway.workers.ad_hoc.Reader.stream", lambda _, work: WholeAnswer(work)),
         mock.patch("lamplighter.gateway.workers.ad_hoc.Reader.start", answer),
         # Nor do other threads run: they would be late on a busy machine, and simulated time would run away meanwhile.
-        mock.patch("lamplighter.gateway.loop.runner.ThreadPoolExecutor", lambda *_, **__: LaterExecutor(random)),
+        mock.patch("lamplighter.gateway.loop.executor.ThreadPoolExecutor", lambda *_, **__: LaterExecutor(random)),
         # Real time does not end a group: it has all steps that wait, or one.
-        mock.patch("lamplighter.gateway.loop.steps.GROUP_S", (random.choice((math.inf, -math.inf)),) * len(Priority)),
-        mock.patch("lamplighter.gateway.loop.slices.LoopSlices.beside", lambda _: nullcontext()),
-        mock.patch("lamplighter.gateway.loop.slices.SLICE_S", math.inf),
-        mock.patch("lamplighter.gateway.loop.steps.HELD_S", (math.inf,) * len(Priority)),
-        mock.patch("lamplighter.gateway.loop.runner.SLICE_S", math.inf),
         mock.patch(
-            "lamplighter.gateway.loop.steps._fulfil",
+            "lamplighter.gateway.loop.executor.GROUP_S", (random.choice((math.inf, -math.inf)),) * len(Priority)
+        ),
+        mock.patch("lamplighter.gateway.loop.time_slicer.TimeSlicer.beside", lambda _: nullcontext()),
+        mock.patch("lamplighter.gateway.loop.time_slicer.SLICE_S", math.inf),
+        mock.patch("lamplighter.gateway.loop.executor.SLICE_S", math.inf),
+        mock.patch("lamplighter.gateway.loop.executor.HELD_S", (math.inf,) * len(Priority)),
+        mock.patch(
+            "lamplighter.gateway.loop.executor.fulfil",
             lambda outcome, result: None if off() else fulfil(outcome, result),
         ),
         mock.patch(
-            "lamplighter.gateway.loop.steps._fail", lambda outcome, error: None if off() else fail(outcome, error)
+            "lamplighter.gateway.loop.queue._fail", lambda outcome, error: None if off() else fail(outcome, error)
         ),
         mock.patch("uuid.uuid4", drawn),
         mock.patch("secrets.token_hex", lambda count: random.randbytes(count).hex()),
@@ -706,7 +708,7 @@ class Chain:
         await self._answers()
         while runner.figures.status()["delayed"]:
             await asyncio.sleep(1)
-        await runner.queue.submit(lambda: None)
+        await runner.probe()
         self.ledger.note()
         for sent in self.ledger.sent.values():
             if sent.request_id is not None and not sent.given_up:

@@ -175,7 +175,7 @@ async def update(runner: Runner, sparql: str, **members: Any) -> Accepted:
 
 async def idle(runner: Runner) -> None:
     """Waits until everything that was in the queue is done, with its reactions."""
-    await runner.queue.submit(lambda: None)
+    await runner.probe()
 
 
 def rearm(runner: Runner) -> None:

@@ -28,7 +28,11 @@ from lamplighter.gateway.state.delayed import missed_policy
 FORM = "application/x-www-form-urlencoded"
 BODIES_BYTES_MAX = 4 * REQUEST_BYTES_MAX  # bytes of the bodies of all unanswered requests
 
-BODY: Final = "lamplighter.body"  # key of a request's scope: its body, empty where its method has none
+UNCOUNTED_BYTES = 4 * 1024
+"""Bytes of a body that does not count: of as many connections as there may be, they take a few MB."""
+
+BODY: Final = "lamplighter.body"
+"""Key of a request's scope: its body, empty where its method has none."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 Operation = Literal["query", "update"]
@@ -96,11 +100,14 @@ class Bodies:
         self._room = TotalBudget(lambda: BODIES_BYTES_MAX, "the bytes of all unanswered requests")
 
     async def receive(self, request: Request, client: str) -> bytes:
-        """The whole body. Its bytes count until the handler has answered. Raises LimitExceededError, and QueueFullError
-        while the client, or all, hold too much."""
-        parts, size, more = [], 0, True
-        while more:
-            part, more = await _part(request)
+        """The whole body. Its bytes count until the handler has answered, but for a small one that came at once.
+        Raises LimitExceededError, and QueueFullError while the client, or all, hold too much."""
+        part, more = await _part(request)
+        if not more and len(part) <= UNCOUNTED_BYTES:
+            return part
+        parts: list[bytes] = []
+        size = 0
+        while True:
             size += len(part)
             if size > REQUEST_BYTES_MAX:
                 raise LimitExceededError(f"a request may have at most {REQUEST_BYTES_MAX} bytes; send it in parts")
@@ -109,7 +116,9 @@ class Bodies:
             self._room.usage.add(client, len(part))
             request.scope[RELEASE] = partial(self._room.usage.add, client, -size)
             parts.append(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            if not more:
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+            part, more = await _part(request)
 
     async def call(self, request: Request, client: str, operations: Sequence[Operation]) -> Call:
         """The query or update in a request. operations: those of this path. Raises RequestError."""

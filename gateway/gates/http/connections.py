@@ -7,7 +7,6 @@ import re
 import select
 from collections.abc import Callable
 from math import inf
-from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.config import Config
@@ -20,6 +19,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.gates.http.answers import JSON
 from lamplighter.gateway.gates.listeners import Listener
 from lamplighter.gateway.security.browsers import NOSNIFF
+from lamplighter.gateway.security.peers import origin
 from lamplighter.gateway.settings import HttpSettings
 from lamplighter.gateway.state.quotas import ConnectionLease
 
@@ -148,18 +148,22 @@ class HttpConnection(HttpToolsProtocol):
             self._refuse(503, "too_many_connections", "too many connections are open; try again later")
             transport.close()
             return
-        connected, address = transport.get_extra_info("socket"), transport.get_extra_info("peername")
+        connected, peername = transport.get_extra_info("socket"), transport.get_extra_info("peername")
+        address = peername[0] if isinstance(peername, tuple) else ""
         try:
-            self._held.by_origin(
-                connected, address[0] if isinstance(address, tuple) else "", plain=self._listener.tls is None
-            )
+            self._held.by_origin(connected, address, plain=self._listener.tls is None)
         except LimitExceededError as error:
             self.connections.discard(self)
             self._refuse(error.status, error.code, str(error))
             transport.close()
             return
         # For handlers that need the peer; uvicorn copies it into each request.
-        self.app_state = {"socket": connected, "listener": self._listener, "held": self._held}
+        self.app_state = {
+            "socket": connected,
+            "origin": origin(connected, address),
+            "listener": self._listener,
+            "held": self._held,
+        }
         self._reads_by = self.loop.time() + self._settings.idle_s
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -240,6 +244,8 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()  # raises where the request line is invalid, and then there is no request
         self.headers = []  # those of the request are complete: trailers go nowhere
         self.cycle.transport = self._answers  # type: ignore[assignment]  # what it calls of it
+        if not self.pipeline:
+            self._answered = self.cycle
         self._in_head = False
         self._head = self._body = self._framing = self._discarded = 0
         self._reads_by = self.loop.time() + self._settings.idle_s
@@ -278,10 +284,6 @@ class HttpConnection(HttpToolsProtocol):
         self._reads_by = inf
         super().on_message_complete()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._answered = cycle
-        super()._start_asgi_task(cycle, app)
-
     def on_response_complete(self) -> None:
         """As uvicorn does it, but without a timer for each answer: `check` closes idle connections."""
         self._answers.end()
@@ -291,7 +293,8 @@ class HttpConnection(HttpToolsProtocol):
             if self._refusal is not None and len(self.pipeline) == 1:
                 self._end(self._refusal)
                 return
-            self._start_asgi_task(*self.pipeline.pop())
+            self._answered, app = self.pipeline.pop()
+            self._start_asgi_task(self._answered, app)
         if self._unparsed and not self.pipeline:
             self.data_received(b"")
         if self.pipeline:

@@ -39,6 +39,9 @@ _NAMED: Mapping[str, tuple[str, ...]] = {
 }
 
 
+_ANYTHING = {"*/*": (1.0, 0)}
+
+
 class NotAcceptableError(RequestError):
     code = "not_acceptable"
     status = 406
@@ -74,6 +77,9 @@ def negotiate(request: Request, offered: Collection[str]) -> AnswerFormat:
     """The best of the offered types: by quality, then by exactness, then by the order in Accept. offered: in order of
     preference where the client has none. Raises NotAcceptableError."""
     ranges = _ranges(request)
+    if ranges == _ANYTHING:
+        name = next(iter(offered))
+        return AnswerFormat(name, name)
     best, found = (0.0, 0, 0), None
     for name in offered:
         own = _rank(name, ranges)
@@ -101,7 +107,7 @@ def request_iri(request: Request) -> str:
     return f"{request.scope['scheme']}://{host}{request.scope['raw_path'].decode('ascii')}"
 
 
-def _ranges(request: Request) -> dict[str, tuple[float, int]]:
+def _ranges(request: Request) -> Mapping[str, tuple[float, int]]:
     """Each media range of Accept with its quality and its place, from 0. Everything, where there is no Accept."""
     found: dict[str, tuple[float, int]] = {}
     for value in request.headers.getlist("accept"):
@@ -113,7 +119,7 @@ def _ranges(request: Request) -> dict[str, tuple[float, int]]:
             except ValueError:
                 continue
     found.pop("", None)
-    return found or {"*/*": (1.0, 0)}
+    return found or _ANYTHING
 
 
 def _rank(name: str, ranges: Mapping[str, tuple[float, int]]) -> tuple[float, int, int]:

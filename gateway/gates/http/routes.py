@@ -168,7 +168,9 @@ class HttpApplication:
             # Pages of other sites are refused before anything else of a request is looked at.
             if not scope["state"]["listener"].local:
                 origin = self._cors.browsers.origin(
-                    scope["headers"], scope["http_version"], link=scope["path"] in self._cors.links and is_link(scope)
+                    scope["headers"],
+                    scope["http_version"],
+                    link=scope["method"] != "POST" and scope["path"] in self._cors.links and is_link(scope),
                 )
             route = self._routes.exact.get(scope["path"]) or self._routes.below(scope)
             if scope["method"] == "OPTIONS" and (route is None or not answers_options(request, route.methods)):

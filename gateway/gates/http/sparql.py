@@ -63,7 +63,7 @@ class SparqlPath:
         self._operations = operations
 
     async def answer(self, request: Request, caller: Caller) -> Response:
-        if "query" in self._operations and wants_description(request):
+        if request.method != "POST" and "query" in self._operations and wants_description(request):
             return self._description.answer(request)
         call = await self._bodies.call(request, caller.client, self._operations)
         run: Callable[[str], Awaitable[Response]]
@@ -111,7 +111,7 @@ class SparqlPath:
             given.at,
             given.missed,
             caller=caller,
-            tells_delta=_prefers_representation(request),
+            tells_delta=any(name == b"prefer" for name, _ in request.scope["headers"]) and _wants_delta(request),
             priority=caller.priority(given.priority),
         )
         accepted = await self._runner.updates.update(update)
@@ -126,7 +126,7 @@ class SparqlPath:
         return JsonAnswer(body, headers={"Preference-Applied": _REPRESENTATION})
 
 
-def _prefers_representation(request: Request) -> bool:
+def _wants_delta(request: Request) -> bool:
     """Whether the client wants to be told what its update changed (RFC 7240, section 4.2)."""
     preferences = ",".join(request.headers.getlist("prefer")).split(",")
     return any(one.partition(";")[0].strip().lower() == _REPRESENTATION for one in preferences)

@@ -271,8 +271,8 @@ def test_what_is_remembered_of_constants_is_bounded() -> None:
         one.lift(f"ASK {{ ?x <a:p> {number} }}")
     for number in range(PROLOGUES_MAX + 10):
         one.lift(f"PREFIX : <urn:{number}:> ASK {{ ?x :p 1 }}")
-    assert len(one._known) <= PROLOGUES_MAX
-    assert all(len(known) <= TERMS_MAX for known in one._known.values())
+    assert len(one.known) <= PROLOGUES_MAX
+    assert all(len(known) <= TERMS_MAX for known in one.known.values())
 
 
 def test_skeletons_of_queries_are_bounded() -> None:
@@ -288,7 +288,7 @@ def test_long_texts_and_long_constants_are_not_remembered() -> None:
         found.lift(f"SELECT * {{ ?s ?p '{'x' * TEXT_MAX}' }}")
     long = '"' + "x" * TERM_MAX + '"'
     assert found.lift(f"SELECT * {{ ?s ?p {long} , 5 }}").terms == [long, f'"5"^^<{XSD}integer>']
-    assert list(found.prologue_constants("")) == ["5"]
+    assert list(found.known[""]) == ["5"]
 
 
 def test_long_values_are_exact_by_plan_too() -> None:

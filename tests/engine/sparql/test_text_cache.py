@@ -78,7 +78,7 @@ def test_a_short_name_for_a_long_iri_is_not_remembered() -> None:
     prologue = f"PREFIX : <urn:{'x' * CANONICAL_MAX}> "
     [term] = lifter.lift(f"{prologue}ASK {{ ?s ?p :a }}").terms
     assert term == f"<urn:{'x' * CANONICAL_MAX}a>"
-    assert not lifter.prologue_constants(prologue)
+    assert not lifter.known.get(prologue)
 
 
 def test_long_values_of_expressions_are_not_remembered() -> None:

@@ -146,7 +146,9 @@ def test_only_trusted_users_pass_at_a_unix_socket(tmp_path: Path) -> None:
 
 
 def test_plain_mode_limits_an_address_when_it_is_told_to() -> None:
-    request: Any = SimpleNamespace(client=SimpleNamespace(host="127.0.0.1"), scope={"state": {"socket": None}})
+    request: Any = SimpleNamespace(
+        client=SimpleNamespace(host="127.0.0.1"), scope={"state": {"socket": None, "origin": ""}}
+    )
     unlimited = OpenGatekeeper(FakeClock(), 0)
     assert {unlimited.http_caller(request) for _ in range(10_000)} == {ANYBODY}
     limited = OpenGatekeeper(FakeClock(), 2)

@@ -24,7 +24,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.state.applications import Trigger
 from lamplighter.gateway.state.resumption import AttachedSubscription
-from lamplighter.gateway.workers.trials import Trial
+from lamplighter.gateway.workers.dry_runs import DryRun
 from tests.gateway.state.test_applications import copier
 from tests.support.event_loops import until
 from tests.support.garbage import no_garbage_collection
@@ -102,7 +102,7 @@ async def test_a_step_that_raises_fails_its_request_alone(
     async with recovered_runner(tmp_path) as runner:
         sink = Client()
         await subscribed(runner, sink)
-        for owner, name in ((runner._log, "append"), (runner._engine, "readable"), (runner._trials, "of_update")):
+        for owner, name in ((runner._log, "append"), (runner._engine, "readable"), (runner._dry_runs, "of_update")):
             with monkeypatch.context() as patched:
                 patched.setattr(owner, name, failing(error))
                 text = "INSERT { <http://s> <http://p> ?o } WHERE { ?s <http://p> ?o }"
@@ -135,10 +135,10 @@ def _parsed() -> Any:
 async def test_a_trial_that_raises_fails_its_request_alone(
     error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run(trial: Trial, client: str) -> None:
+    async def run(trial: DryRun, client: str) -> None:
         raise error("on purpose")
 
-    monkeypatch.setattr(Trial, "run", run)
+    monkeypatch.setattr(DryRun, "run", run)
     text = "INSERT { ?s <http://q> ?o } WHERE { ?s <http://p>+ ?o . ?o <http://p> ?x }"
     async with recovered_runner(tmp_path) as runner:
         with pytest.raises(StoreError, match="on purpose"):

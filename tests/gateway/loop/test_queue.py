@@ -1,4 +1,4 @@
-"""The queue alone: order of lanes around trials, room, and what is released together."""
+"""The queue alone: order of lanes around dry runs, room, and what is released together."""
 
 from __future__ import annotations
 
@@ -6,20 +6,30 @@ import asyncio
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from lamplighter.engine.errors import GatewayError, LimitExceededError, QueueFullError
 from lamplighter.engine.protocol import Priority
-from lamplighter.gateway.loop.current import Current
-from lamplighter.gateway.loop.queue import WEIGHTS, Lane, Queue, Step
+from lamplighter.gateway.loop.live_settings import LiveSettings
+from lamplighter.gateway.loop.queue import WEIGHTS, OrderedLane, Queue, RequestKind, Task
 from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
+from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import GatewaySettings, Settings
 
 ALARM, CONTROL, NORMAL, BULK = Priority
 
 
-class Tried:
-    """A trial that passes, or fails, when it is let go."""
+class Asked(msgspec.Struct):
+    """What a client asks for."""
+
+    lane: OrderedLane | None = None
+    priority: Priority = NORMAL
+    caller: Caller = ANYBODY
+
+
+class Checked:
+    """A dry run that passes, or fails, when it is let go."""
 
     has_passed = False
 
@@ -37,21 +47,25 @@ class Tried:
 
 
 def queue(room: int = 1000) -> Queue:
-    return Queue(Current(Settings(gateway=GatewaySettings(queue_max=room))), Counters(), HighWaterMarks())
+    found = Queue(LiveSettings(Settings(gateway=GatewaySettings(queue_max=room))), Counters(), HighWaterMarks())
+    found.kinds[Asked] = RequestKind(lambda asked: "client")
+    return found
 
 
-def put(to: Queue, *names: str, lane: Lane | None = None, priority: Priority = NORMAL) -> list[asyncio.Future[Any]]:
+def put(
+    to: Queue, *names: str, lane: OrderedLane | None = None, priority: Priority = NORMAL
+) -> list[asyncio.Future[Any]]:
     """Steps that return their names."""
-    return [to.put(lambda name=name: name, lane, priority=priority) for name in names]
+    return [to.post(lambda name=name: name, lane, priority=priority) for name in names]
 
 
 async def taken(of: Queue) -> list[str]:
-    await of.filled()
+    await of.wait_filled()
     return [step.run() for step in of.in_turn()]
 
 
-async def test_steps_behind_a_trial_wait_in_order_and_other_lanes_go_on() -> None:
-    steps, one, other, trial = queue(), Lane(), Lane(), Tried()
+async def test_tasks_behind_a_dry_run_wait_in_order_and_other_lanes_go_on() -> None:
+    steps, one, other, trial = queue(), OrderedLane(), OrderedLane(), Checked()
     async with asyncio.TaskGroup() as tasks:
         put(steps, "first", "second", lane=one)
         put(steps, "other", lane=other)
@@ -71,16 +85,16 @@ async def test_steps_behind_a_trial_wait_in_order_and_other_lanes_go_on() -> Non
         assert steps.waiting == 0
 
 
-async def test_a_trial_that_fails_marks_its_step_alone() -> None:
-    steps, lane, trial = queue(), Lane(), Tried(LimitExceededError("too long"))
+async def test_a_dry_run_that_fails_marks_its_task_alone() -> None:
+    steps, lane, trial = queue(), OrderedLane(), Checked(LimitExceededError("too long"))
     async with asyncio.TaskGroup() as tasks:
         put(steps, "first", "second", lane=lane)
         turn = steps.in_turn()
         steps.hold(next(turn), trial, tasks)  # type: ignore[arg-type]
         assert list(turn) == []
         trial.go_on.set()
-        await steps.filled()
-        found: list[Step] = list(steps.in_turn())
+        await steps.wait_filled()
+        found: list[Task] = list(steps.in_turn())
         assert [(step.run(), str(step.error or "")) for step in found] == [("first", "too long"), ("second", "")]
 
 
@@ -94,18 +108,18 @@ async def test_a_step_whose_requester_is_gone_is_not_run() -> None:
 async def test_clients_are_refused_beyond_the_room_and_the_gateway_is_not() -> None:
     steps = queue(room=2)
     for _ in range(2):
-        steps.submit(lambda: "client")
+        steps.submit(Asked())
     with pytest.raises(QueueFullError, match="queue_max = 2"):
-        steps.submit(lambda: "client")
+        steps.submit(Asked())
     put(steps, "gateway")
     assert await taken(steps) == ["client", "client", "gateway"]
-    steps.submit(lambda: "client")
+    steps.submit(Asked())
 
 
 async def test_a_group_has_what_was_released_since_the_last_one() -> None:
     steps, told = queue(), list[int]()
     steps.release(lambda: told.append(1))
-    steps.time(0.5, ALARM)
+    steps.group.begun.append((ALARM, 0.5))
     first = steps.end_group()
     steps.release(lambda: told.append(2))
     for release in first.releases:
@@ -156,7 +170,7 @@ async def test_a_class_does_not_save_up_what_it_did_not_use() -> None:
 
 
 async def test_a_request_does_not_overtake_those_before_it_on_its_lane() -> None:
-    steps, lane = queue(), Lane()
+    steps, lane = queue(), OrderedLane()
     put(steps, "first", "second", lane=lane, priority=BULK)
     put(steps, "alarm of the lane", lane=lane, priority=ALARM)
     put(steps, "other alarm", priority=ALARM)
@@ -169,7 +183,7 @@ async def test_a_request_does_not_overtake_those_before_it_on_its_lane() -> None
 
 
 async def test_a_lower_request_whose_turn_comes_first_waits_for_those_before_it_on_its_lane() -> None:
-    steps, lane = queue(), Lane()
+    steps, lane = queue(), OrderedLane()
     put(steps, *(f"alarm {number}" for number in range(40)), lane=lane, priority=ALARM)
     put(steps, "control", lane=lane, priority=CONTROL)
     put(steps, "normal", lane=lane)
@@ -181,8 +195,8 @@ async def test_a_lower_request_whose_turn_comes_first_waits_for_those_before_it_
     assert (steps.waiting, steps.empty) == (0, True)
 
 
-async def test_an_alarm_behind_a_trial_of_its_lane_waits_in_the_class_of_that() -> None:
-    steps, lane, trial = queue(), Lane(), Tried()
+async def test_an_alarm_behind_a_dry_run_of_its_lane_waits_in_the_class_of_that() -> None:
+    steps, lane, trial = queue(), OrderedLane(), Checked()
     async with asyncio.TaskGroup() as tasks:
         put(steps, "tried", lane=lane, priority=BULK)
         for step in steps.in_turn():
@@ -201,9 +215,9 @@ async def test_a_full_queue_has_room_for_higher_classes() -> None:
     for priority, room in ((BULK, 20), (NORMAL, 20), (CONTROL, 10), (ALARM, 10)):
         assert steps.free(priority) == room
         for _ in range(room):
-            steps.submit(lambda: "client", priority=priority)
+            steps.submit(Asked(priority=priority))
         with pytest.raises(QueueFullError, match=r"queue_max = 40"):
-            steps.submit(lambda: "client", priority=priority)
+            steps.submit(Asked(priority=priority))
         assert steps.free(priority) == 0
     assert steps.waiting == 60
     with pytest.raises(QueueFullError, match=r"10 alarm requests are waiting, and .* room for 10 of this class"):
@@ -213,16 +227,16 @@ async def test_a_full_queue_has_room_for_higher_classes() -> None:
 async def test_normal_requests_may_fill_the_room_that_they_share_with_bulk() -> None:
     steps = queue(room=40)
     for _ in range(40):
-        steps.submit(lambda: "client")
+        steps.submit(Asked())
     with pytest.raises(QueueFullError, match=r"^gateway.queue_max = 40 requests are waiting; try again later$"):
-        steps.submit(lambda: "client", priority=BULK)
-    steps.submit(lambda: "client", priority=ALARM)
+        steps.submit(Asked(priority=BULK))
+    steps.submit(Asked(priority=ALARM))
 
 
 async def test_the_room_of_a_request_is_that_of_the_class_in_which_it_would_wait() -> None:
-    steps, lane = queue(room=4), Lane()
+    steps, lane = queue(room=4), OrderedLane()
     for _ in range(2):
-        steps.submit(lambda: "client", lane, priority=BULK)
+        steps.submit(Asked(lane, BULK))
     with pytest.raises(QueueFullError, match="2 bulk requests"):
-        steps.submit(lambda: "client", lane, priority=ALARM)
-    steps.submit(lambda: "client", Lane(), priority=ALARM)
+        steps.submit(Asked(lane, ALARM))
+    steps.submit(Asked(OrderedLane(), ALARM))

@@ -22,9 +22,9 @@ from lamplighter.engine.matching.query_texts import QueryTextCache
 from lamplighter.engine.protocol import Priority, Results
 from lamplighter.engine.terms import XSD, Quad
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
-from lamplighter.gateway.loop import slices
+from lamplighter.gateway.loop import time_slicer
 from lamplighter.gateway.loop.runner import Runner
-from lamplighter.gateway.loop.slices import LongError, LoopSlices
+from lamplighter.gateway.loop.time_slicer import LongError, TimeSlicer
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.monitoring.timings import LoopHoldTimer
 from lamplighter.gateway.settings import LimitSettings, Settings
@@ -39,12 +39,12 @@ P = "<http://p>"
 @pytest.fixture(autouse=True)
 def thin(monkeypatch: pytest.MonkeyPatch, soon_long: None) -> None:
     """Every pause is taken."""
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    monkeypatch.setattr(time_slicer, "SLICE_S", 0.0)
 
 
 @pytest.fixture
-def sliced() -> Iterator[LoopSlices]:
-    found = LoopSlices(LoopHoldTimer())
+def sliced() -> Iterator[TimeSlicer]:
+    found = TimeSlicer(LoopHoldTimer())
     yield found
     found.close()
 
@@ -91,7 +91,7 @@ async def subscribed(runner: Runner, text: str) -> Listener:
 # --- the mechanism ----------------------------------------------------------------------------------
 
 
-async def test_loop_and_work_take_turns_and_are_never_at_it_together(sliced: LoopSlices) -> None:
+async def test_loop_and_work_take_turns_and_are_never_at_it_together(sliced: TimeSlicer) -> None:
     log: list[str] = []
 
     def work() -> int:
@@ -114,7 +114,7 @@ async def test_loop_and_work_take_turns_and_are_never_at_it_together(sliced: Loo
     assert all("loop" in pair for pair in pairwise(log))
 
 
-async def test_upkeep_has_its_turns_between_two_slices_and_the_loop_between_two_turns(sliced: LoopSlices) -> None:
+async def test_upkeep_has_its_turns_between_two_slices_and_the_loop_between_two_turns(sliced: TimeSlicer) -> None:
     log: list[str] = []
     owed = 0
 
@@ -154,11 +154,11 @@ async def test_upkeep_has_its_turns_between_two_slices_and_the_loop_between_two_
 
 
 async def test_a_slice_is_measured_by_the_clock_of_its_own_thread(
-    sliced: LoopSlices, monkeypatch: pytest.MonkeyPatch
+    sliced: TimeSlicer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A segment that is sealed meanwhile, in a third thread, takes nothing from the loop."""
     took = dict.fromkeys([threading.get_ident()], 1000.0)
-    monkeypatch.setattr(slices, "thread_time", lambda: took.setdefault(threading.get_ident(), 0.0))
+    monkeypatch.setattr(time_slicer, "thread_time", lambda: took.setdefault(threading.get_ident(), 0.0))
 
     def work() -> None:
         for seconds in (0.2, 0.7, 0.1):
@@ -166,10 +166,10 @@ async def test_a_slice_is_measured_by_the_clock_of_its_own_thread(
             sliced.pause()
 
     await sliced.run(work)
-    assert sliced._held.busiest == pytest.approx(0.7)
+    assert sliced.held.busiest == pytest.approx(0.7)
 
 
-async def test_the_loop_goes_on_beside_what_cannot_pause(sliced: LoopSlices) -> None:
+async def test_the_loop_goes_on_beside_what_cannot_pause(sliced: TimeSlicer) -> None:
     went_on = threading.Event()
 
     def work() -> bool:
@@ -183,7 +183,7 @@ async def test_the_loop_goes_on_beside_what_cannot_pause(sliced: LoopSlices) -> 
     assert await running
 
 
-async def test_errors_come_out_and_the_next_work_is_done(sliced: LoopSlices) -> None:
+async def test_errors_come_out_and_the_next_work_is_done(sliced: TimeSlicer) -> None:
     def fails() -> None:
         sliced.pause()
         with sliced.beside():
@@ -195,7 +195,7 @@ async def test_errors_come_out_and_the_next_work_is_done(sliced: LoopSlices) -> 
         assert await sliced.run(lambda: 7) == 7
 
 
-async def test_a_cancelled_caller_leaves_nothing_in_the_middle(sliced: LoopSlices) -> None:
+async def test_a_cancelled_caller_leaves_nothing_in_the_middle(sliced: TimeSlicer) -> None:
     done: list[int] = []
 
     def work() -> None:
@@ -216,8 +216,8 @@ async def test_a_cancelled_caller_leaves_nothing_in_the_middle(sliced: LoopSlice
     assert await sliced.run(lambda: 7) == 7
 
 
-async def test_the_garbage_collector_is_as_it_was(sliced: LoopSlices, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "LONG_S", 0.0)
+async def test_the_garbage_collector_is_as_it_was(sliced: TimeSlicer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_slicer, "LONG_S", 0.0)
     seen: list[bool] = []
 
     def work() -> None:
@@ -231,12 +231,13 @@ async def test_the_garbage_collector_is_as_it_was(sliced: LoopSlices, monkeypatc
     gc.unfreeze()
 
 
-def test_a_step_in_the_loop_is_told_that_it_is_too_long(sliced: LoopSlices) -> None:
+def test_a_step_in_the_loop_is_told_that_it_is_too_long(sliced: TimeSlicer) -> None:
+    sliced.whole = True
     with pytest.raises(LongError):
-        sliced.at_once(lambda: sliced.begin(LONG + 1))
+        sliced.begin(LONG + 1)
+    sliced.pause()
+    sliced.whole = False
     sliced.begin(LONG + 1)
-    sliced.at_once(sliced.pause)
-    assert sliced.at_once(lambda: 7) == 7
 
 
 # --- what the gateway does ------------------------------------------------------------------------------
@@ -296,7 +297,7 @@ async def test_nothing_is_done_in_the_middle_of_a_long_step(tmp_path: Path, monk
 
         async def look() -> None:
             while True:
-                delta = await runner.queue.submit(lambda: runner.quad_count)
+                delta = await runner.queue.post(lambda: runner.quad_count)
                 seen.append(delta)
 
         looking = [asyncio.create_task(look()) for _ in range(3)]
@@ -312,7 +313,7 @@ async def test_gates_go_on_while_a_long_step_is_under_way(tmp_path: Path) -> Non
     async with recovered_runner(tmp_path) as runner:
         turns, long = 0, asyncio.ensure_future(update(runner, insert()))
         while not long.done():
-            turns += not runner._slices.steady.is_set()
+            turns += not runner._slicer.steady.is_set()
             await asyncio.sleep(0)
         await long
         assert turns > 3
@@ -335,7 +336,7 @@ async def test_few_quads_that_many_subscriptions_match_are_followed_in_slices(
         match = follower._match
 
         def noted(*arguments: Any) -> None:
-            elsewhere.append(runner._slices.elsewhere)
+            elsewhere.append(runner._slicer.elsewhere)
             match(*arguments)
 
         monkeypatch.setattr(follower, "_match", noted)
@@ -352,7 +353,7 @@ async def test_an_end_in_the_middle_of_a_long_step_loses_nothing(tmp_path: Path)
     async with running(runner, orderly=True):
         await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
         asked = runner.updates.update(UpdateCall(insert(), CLIENT))
-        while runner._slices.steady.is_set() or not runner.log.sequence:
+        while runner._slicer.steady.is_set() or not runner.log.sequence:
             await asyncio.sleep(0)
         assert not asked.done()
     async with recovered_runner(tmp_path) as runner:
@@ -409,7 +410,7 @@ async def test_a_long_subscription_is_analysed_beside_the_loop(tmp_path: Path) -
         analysed = QueryTextCache._analyse
 
         def noted(*arguments: Any) -> Any:
-            beside.append(runner._slices._beside)
+            beside.append(runner._slicer._beside)
             return analysed(*arguments)
 
         with mock.patch.object(QueryTextCache, "_analyse", noted):
@@ -433,18 +434,18 @@ async def test_a_long_reaction_of_a_step_is_done_in_slices(tmp_path: Path) -> No
 
 async def test_forks_wait_until_the_dataset_is_steady(tmp_path: Path) -> None:
     async with recovered_runner(tmp_path) as runner:
-        runner._slices.steady.clear()
+        runner._slicer.steady.clear()
         trial = asyncio.create_task(runner._reader.trial(lambda: None))
         for _ in range(20):
             await asyncio.sleep(0)
         assert not trial.done()
-        runner._slices.steady.set()
+        runner._slicer.steady.set()
         await trial
 
 
 async def test_a_group_ends_when_its_steps_have_taken_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for group_s, answered in ((-1.0, True), (1000.0, False)):
-        monkeypatch.setattr("lamplighter.gateway.loop.steps.GROUP_S", (group_s,) * len(Priority))
+        monkeypatch.setattr("lamplighter.gateway.loop.executor.GROUP_S", (group_s,) * len(Priority))
         async with recovered_runner(tmp_path / str(group_s)) as runner:
-            first = runner.queue.submit(lambda: None)
-            assert await runner.queue.submit(first.done) is answered
+            first = runner.queue.post(lambda: None)
+            assert await runner.queue.post(first.done) is answered

@@ -145,7 +145,7 @@ async def test_large_updates_do_not_make_a_store_of_several_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lamplighter.gateway.loop.runner.PAUSE_S", 1e6)  # no turn of upkeep comes in between
-    monkeypatch.setattr("lamplighter.gateway.loop.slices.SLICE_S", 0.0)
+    monkeypatch.setattr("lamplighter.gateway.loop.time_slicer.SLICE_S", 0.0)
     count, rounds = POLICY.dead_floor + POLICY.dead_floor // 10, 5
     async with recovered_runner(tmp_path) as runner:
         store = runner._engine.store

@@ -285,7 +285,7 @@ async def test_what_is_owed_before_a_renewal_may_change_or_end_the_subscription(
     async with recovered_runner(tmp_path, settings=settings()) as runner:
         spuid, _ = await deliver(runner)
         restated = msgspec.structs.replace(only(runner), planned=True)
-        owed.append(lambda: runner._resuming.resumables.restate(restated))
+        owed.append(lambda: runner._resumption.resumables.restate(restated))
         assert (await runner.renew_delivery(RECEIVER, Cause("http", "test"))).planned
         assert only(runner).planned
         owed.append(lambda: runner._subscribers._give_up(spuid))

@@ -559,8 +559,8 @@ async def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path, caplog
         spuid = await runner.subscribe(TEXT, sink, None, None, resume=Resume("PT10M"))
         [handle] = [handle for handle, _ in runner._subscribers.resumables.attachments()]
         text = runner._engine.describe(handle).text
-        runner._evaluations.measured(text, lambda: Bag(()))
-        runner._evaluations.too_slow[text] = 600.0
+        runner._ledger.evaluations.measure_select(text, lambda: Bag(()))
+        runner._ledger.evaluations.too_slow[text] = 600.0
         await change_something(runner, 0)
         assert isinstance(sink.error, LimitExceededError)
         assert (runner.figures.status()["subscriptions"], runner.counters.ended) == (0, 1)

@@ -21,9 +21,10 @@ from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import ResumeSettings, Settings
 from lamplighter.gateway.settings.deliveries import DeliverySettings
+from lamplighter.gateway.workers.dry_runs import DryRuns
 from tests.support.event_loops import until
 from tests.support.gateway_parts import idle, recovered_runner, update
-from tests.support.held_trial import HeldTrial
+from tests.support.held_dry_run import HeldDryRun
 from tests.support.receivers import HttpReceiver, Received, Reply
 
 QUERY = "SELECT ?v { ?s <http://e/p> ?v }"
@@ -110,7 +111,7 @@ async def test_an_end_that_the_log_does_not_take_is_tried_again(
             return append(log, *arguments)
 
         monkeypatch.setattr(LogWriter, "append", full)
-        monkeypatch.setattr(made.runner._subscribers, "_access_of", lambda name: None)
+        monkeypatch.setattr(made.runner.current, "access_of", lambda name: None)
         delivery.drop()
         await until(lambda: bool(made.kind.told))
         assert made.kind.told == ["the client anna is no longer registered"]
@@ -125,8 +126,8 @@ async def test_one_that_is_ended_while_it_is_about_to_begin_stays_ended(
         if not new:
             await made.register(receiver)
             await until(lambda: len(receiver.posted) == 1)
-        held = HeldTrial()
-        monkeypatch.setattr(made.runner._subscribers, "trial", lambda asked: held)
+        held = HeldDryRun()
+        monkeypatch.setattr(DryRuns, "of_subscription", lambda *_: held)
         if new:
             registering = asyncio.create_task(made.register(receiver))
         else:

@@ -397,6 +397,7 @@ async def test_an_update_whose_second_operation_fails_has_no_effect(gateway: Add
 
 
 async def test_a_body_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lamplighter.gateway.gates.http.calls.UNCOUNTED_BYTES", 0)
     monkeypatch.setattr("lamplighter.gateway.gates.http.calls.REQUEST_BYTES_MAX", 1000)
     async with running_gateway(tmp_path) as at:
         assert (await update(at, INSERT.ljust(1000))).status == 200

@@ -14,10 +14,10 @@ from websockets.asyncio.client import connect
 
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.gates.event_streams import EventStreams
-from lamplighter.gateway.loop.subscribers import Subscribers
 from lamplighter.gateway.security import peers
+from lamplighter.gateway.workers.dry_runs import DryRuns
 from tests.support.event_stream import EventStream, event_stream
-from tests.support.held_trial import HeldTrial
+from tests.support.held_dry_run import HeldDryRun
 from tests.support.running_gateway import TIMEOUT_S, ask, health, hear, http, running_gateway, until, update, values
 
 ALL = "SELECT ?s ?o { ?s <http://p> ?o }"
@@ -245,10 +245,9 @@ def noted(event: asyncio.Event, method: Any) -> Any:
 async def test_a_client_that_leaves_before_its_subscription_begins_leaves_none(
     gateway: Addresses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, left, over = HeldTrial(), asyncio.Event(), asyncio.Event()
+    held, left = HeldDryRun(), asyncio.Event()
     monkeypatch.setattr(EventStreams, "_leave", noted(left, EventStreams._leave))
-    monkeypatch.setattr(Subscribers, "begin", noted(over, Subscribers.begin))
-    monkeypatch.setattr(Subscribers, "trial", lambda *_: held)
+    monkeypatch.setattr(DryRuns, "of_subscription", lambda *_: held)
     url = subscribe_url(gateway)
     port = int(url.split(":")[2].split("/")[0])
     _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -258,7 +257,7 @@ async def test_a_client_that_leaves_before_its_subscription_begins_leaves_none(
         writer.transport.abort()
         await left.wait()
         held.go_on.set()
-        await over.wait()
+        await held.over.wait()
 
     async def ended() -> bool:
         return await subscriptions(gateway) == 0

@@ -1,18 +1,18 @@
-"""Trials: before the store evaluates something in the engine's loop, a process that can be killed evaluates it.
+"""Dry runs: before the store evaluates something in the engine's loop, a process that can be killed evaluates it.
 
 The cost of an update without a plan, and of a re-evaluated subscription, is unknown, and pyoxigraph cannot be stopped
 (design 4.9). So a fork of the gateway runs the first of them, within limits. The loop runs only what ended there in
-time. Passed trials are remembered, so that the cost is paid once:
+time. Passed dry runs are remembered, so that the cost is paid once:
 
 - by its text, and
 - by its shape, if the text passes with a variable in place of each subject and object that is a constant. That
   evaluation finds the solutions of all texts of the shape, so none of them costs more. Constants that restrict
   what is subtracted (MINUS, EXISTS), the ends of paths, and those in expressions and VALUES stay as they are.
 
-A WHERE with a single triple pattern that has a constant needs no trial: the data is read once. It needs one if its
+A WHERE with a single triple pattern that has a constant needs no dry run: the data is read once. It needs one if its
 expressions may make long texts or search for patterns, or if it asks for the names of graphs.
 
-The dataset grows after a passed trial, and one quad may join two halves of it. So before each evaluation by the store
+The dataset grows after a passed dry run, and one quad may join two halves of it. So before each evaluation by the store
 the loop checks whether it is `risky`, by the size of the dataset and the number of patterns, and then runs it in a
 fork first (`Reader.try_here`). Each evaluation in the loop is measured too: above the limit, it has to pass again.
 """
@@ -50,22 +50,23 @@ from lamplighter.engine.sparql.cursor import UnknownSyntaxError, constant_spans
 from lamplighter.engine.sparql.grammar import read_select
 from lamplighter.engine.sparql.lexer import join_tokens
 from lamplighter.engine.sparql.requests import canonical, declarations_and_body
-from lamplighter.engine.sparql.skeletons import Lifted, Lifter, skeleton_of
+from lamplighter.engine.sparql.skeletons import TEXT_MAX, Lifted, Lifter, skeleton_of
 from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.terms import Bag, Term
 from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.settings import LimitSettings
 from lamplighter.gateway.sharing import ClientTurns
 from lamplighter.gateway.workers.ad_hoc import Reader
+from lamplighter.gateway.workers.large_updates import LargeUpdateParser
 
 REMEMBERED_MAX = 4096
-"""Texts and shapes whose trials are remembered, least recently used first out."""
+"""Texts and shapes whose dry runs are remembered, least recently used first out."""
 OUTLINES_CHARACTERS_MAX = 1024 * 1024
 """Characters of all known skeletons."""
 _LOOKS_PER_MS = 2000
 """Quads that the store reads in a millisecond, at least."""
 AT_ONCE_MAX = 2
-"""Trials that run at the same time; more wait."""
+"""Dry runs at the same time; more wait."""
 
 
 class _Memory:
@@ -120,54 +121,84 @@ class _Shape:
     text: Callable[[], str]
 
 
-class Trial:
+class DryRun:
     """A request of unknown cost. passed: whether the loop may run it, as far as known."""
 
-    def __init__(self, trials: Trials, key: bytes, shape: _Shape | None, work: Callable[[], object]) -> None:
-        self._trials = trials
+    def __init__(self, dry_runs: DryRuns, key: bytes, shape: _Shape | None, work: Callable[[], object]) -> None:
+        self._dry_runs = dry_runs
         self._key = key
         self._shape = shape
         self._work = work
 
     @property
     def has_passed(self) -> bool:
-        trials, shape = self._trials, self._shape
-        if self._key in trials.passed or (shape is not None and shape.key in trials.passed):
+        dry_runs, shape = self._dry_runs, self._shape
+        if self._key in dry_runs.passed or (shape is not None and shape.key in dry_runs.passed):
             return True
-        return shape is not None and shape.linear and self._key not in trials.failed
+        return shape is not None and shape.linear and self._key not in dry_runs.failed
 
     async def run(self, client: str = "") -> None:
         """client: whose turn it takes. Raises LimitExceededError for a request that the loop must not run."""
-        trials, shape = self._trials, self._shape
-        async with trials.turns.of(client):
+        dry_runs, shape = self._dry_runs, self._shape
+        async with dry_runs.turns.of(client):
             if self.has_passed:
                 return  # another one has passed in the meantime
-            trials.runs += 1
-            if shape is not None and shape.key not in trials.failed:
+            dry_runs.runs += 1
+            if shape is not None and shape.key not in dry_runs.failed:
                 try:
-                    await trials.reader.trial(lambda: trials.engine.store.select(shape.text()))
+                    await dry_runs.reader.trial(lambda: dry_runs.engine.store.select(shape.text()))
                 except LimitExceededError:
-                    trials.failed.add(shape.key)
+                    dry_runs.failed.add(shape.key)
                 else:
-                    trials.passed.add(shape.key)
+                    dry_runs.passed.add(shape.key)
                     return
-            await trials.reader.trial(self._work)
-            trials.failed.discard(self._key)
-            trials.passed.add(self._key)
+            await dry_runs.reader.trial(self._work)
+            dry_runs.failed.discard(self._key)
+            dry_runs.passed.add(self._key)
 
     def took(self, seconds: float) -> None:
         """Records its processor time in the loop; above the limit it has to pass again."""
-        trials = self._trials
-        if seconds * 1000 > trials.limits.evaluation_ms_max:
-            trials.passed.discard(self._key)
-            trials.failed.add(self._key)
+        dry_runs = self._dry_runs
+        if seconds * 1000 > dry_runs.limits.evaluation_ms_max:
+            dry_runs.passed.discard(self._key)
+            dry_runs.failed.add(self._key)
             if self._shape is not None:
-                trials.passed.discard(self._shape.key)
-                trials.failed.add(self._shape.key)
+                dry_runs.passed.discard(self._shape.key)
+                dry_runs.failed.add(self._shape.key)
 
 
-class Trials:
-    """Trials that passed, and requests that have to."""
+class ParseJob:
+    """A request with a large text: it is parsed first, then tried if the store has to evaluate something."""
+
+    def __init__(self, dry_runs: DryRuns, request: Request, access: Access, *, evaluated: bool) -> None:
+        self._dry_runs = dry_runs
+        self._request = request
+        self._access = access
+        self._evaluated = evaluated
+        self._next: DryRun | ParseJob | None = None
+
+    @property
+    def has_passed(self) -> bool:
+        return self._request.operations is not None and (self._next is None or self._next.has_passed)
+
+    async def run(self, client: str = "") -> None:
+        """client: whose turn it takes. Raises RequestError for an invalid text or one that the loop must not run,
+        StoreError."""
+        request = self._request
+        if request.operations is None:
+            request.operations = await self._dry_runs.parser.operations(request.text, client)
+            self._next = self._dry_runs.of_update(request, self._access, evaluated=self._evaluated)
+        if self._next is not None:
+            await self._next.run(client)
+
+    def took(self, seconds: float) -> None:
+        """As of a dry run."""
+        if self._next is not None:
+            self._next.took(seconds)
+
+
+class DryRuns:
+    """Dry runs that passed, and what has to pass before a request runs."""
 
     def __init__(self, engine: Engine, reader: Reader, limits: LimitSettings) -> None:
         self.engine = engine
@@ -178,14 +209,21 @@ class Trials:
         self.failed = _Memory()
         self.runs = 0
         """Requests that had to be tried."""
+        self.parser = LargeUpdateParser(reader)
         self._lifter = Lifter(canonical)
         self._outlines = LruCache[str, _Outline | None](REMEMBERED_MAX, OUTLINES_CHARACTERS_MAX)
 
-    def of_update(self, request: Request, access: Access = FULL) -> Trial | None:
-        """None for an update without evaluation by the store, and for an invalid one.
+    def of_update(self, request: Request, access: Access = FULL, *, evaluated: bool = True) -> DryRun | ParseJob | None:
+        """What has to pass before an update runs: the parsing of a large text, then a dry run of what the store would
+        evaluate. None for nothing, and for an invalid text. evaluated: whether it runs now; a delayed one has its dry
+        run when it is due.
 
-        For a client that may read only some graphs, the trial is over those, and counts only for that client.
+        For a client that may read only some graphs, the dry run is over those, and counts only for that client.
         """
+        if len(request.text) > TEXT_MAX and request.operations is None:
+            return ParseJob(self, request, access, evaluated=evaluated)
+        if not evaluated:
+            return None
         with suppress(GatewayError):
             texts = request.evaluations(access)
             if not texts:
@@ -195,7 +233,7 @@ class Trials:
                 shape = self._shape(texts[0])
             # The data of a large text has cost its time already, where it was parsed.
             work = partial(self.engine.prepare, request.modifications() if request.large else request, access=access)
-            return Trial(self, _key(request.text, request.using, _names(access.read)), shape, work)
+            return DryRun(self, _key(request.text, request.using, _names(access.read)), shape, work)
         return None
 
     def of_subscription(
@@ -204,7 +242,7 @@ class Trials:
         default_graphs: Sequence[Term] | None,
         named_graphs: Sequence[Term] | None,
         access: Access = FULL,
-    ) -> Trial | None:
+    ) -> DryRun | None:
         """None for a subscription that has a plan, and for an invalid one."""
         with suppress(GatewayError):
             subscribe = partial(
@@ -217,7 +255,7 @@ class Trials:
                 return None
             dataset = tuple(None if names is None else tuple(names) for names in (default_graphs, named_graphs))
             shape = self._shape(text) if dataset == (None, None) and access.subscribe.every else None
-            return Trial(
+            return DryRun(
                 self,
                 _key(text, *dataset, _names(access.subscribe)),
                 None if shape is None else replace(shape, linear=False),  # the number of rows counts, too

@@ -12,17 +12,18 @@ import msgspec
 import pytest
 
 from lamplighter.engine import work
+from lamplighter.engine.access import FULL
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import LimitExceededError, QueueFullError
 from lamplighter.engine.protocol import Resume
 from lamplighter.engine.updating import updates as request_texts
 from lamplighter.engine.updating.by_store import UsingGraphs
-from lamplighter.gateway.loop.queue import Lane
+from lamplighter.gateway.loop.queue import OrderedLane
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import fields
 from lamplighter.gateway.workers.ad_hoc import Reader
-from lamplighter.gateway.workers.trials import Trial, Trials
+from lamplighter.gateway.workers.dry_runs import DryRun, DryRuns
 from tests.support.event_loops import until
 from tests.support.gateway_parts import CLIENT, FakeClock, records, recovered_runner, time_passes, update
 
@@ -43,19 +44,21 @@ def limited(**limits: int) -> Settings:
 
 
 @pytest.fixture
-def trials() -> Iterator[Trials]:
+def dry_runs() -> Iterator[DryRuns]:
     settings = limited(evaluation_ms_max=200)
     reader = Reader(settings.query, settings.limits)
     engine = Engine()
     engine.update(triples(1000))
-    yield Trials(engine, reader, settings.limits)
+    yield DryRuns(engine, reader, settings.limits)
     reader.close()
 
 
-def of_update(trials: Trials, text: str, using: UsingGraphs | None = None) -> Trial:
-    trial = trials.of_update(trials.engine.request(text, using))
-    assert trial is not None
-    return trial
+def of_update(dry_runs: DryRuns, text: str, using: UsingGraphs | None = None) -> DryRun:
+    request = dry_runs.engine.request(text, using)
+    request.check(FULL)  # a long text is parsed before
+    dry_run = dry_runs.of_update(request)
+    assert isinstance(dry_run, DryRun)
+    return dry_run
 
 
 # --- what is tried ----------------------------------------------------------------------------------
@@ -69,22 +72,22 @@ def of_update(trials: Trials, text: str, using: UsingGraphs | None = None) -> Tr
         "INSERT { nonsense } WHERE {",
     ],
 )
-def test_what_evaluates_nothing_or_is_wrong_is_not_tried(trials: Trials, text: str) -> None:
-    assert trials.of_update(trials.engine.request(text)) is None
+def test_what_evaluates_nothing_or_is_wrong_is_not_tried(dry_runs: DryRuns, text: str) -> None:
+    assert dry_runs.of_update(dry_runs.engine.request(text)) is None
 
 
-def test_what_has_a_plan_is_not_tried(trials: Trials) -> None:
+def test_what_has_a_plan_is_not_tried(dry_runs: DryRuns) -> None:
     text = "DELETE {{ ?s <http://p> ?o }} WHERE {{ ?s <http://p> ?o . ?s <http://q> {} }}"
-    trials.engine.update(text.format(1))
-    assert trials.of_update(trials.engine.request(text.format(2))) is None
+    dry_runs.engine.update(text.format(1))
+    assert dry_runs.of_update(dry_runs.engine.request(text.format(2))) is None
 
 
-def test_a_single_pattern_with_a_constant_needs_no_trial(trials: Trials) -> None:
+def test_a_single_pattern_with_a_constant_needs_no_trial(dry_runs: DryRuns) -> None:
     cheap = "INSERT { ?s <http://q> ?m } WHERE { SELECT ?s (MAX(?o) AS ?m) { ?s <http://p> ?o } GROUP BY ?s }"
-    found = trials.of_update(trials.engine.request(cheap))
+    found = dry_runs.of_update(dry_runs.engine.request(cheap))
     assert found is None or found.has_passed
     for costly in (CHAIN, PRODUCT, cheap.replace("<http://p>", "?p ?x . ?s ?q")):
-        assert not of_update(trials, costly).has_passed
+        assert not of_update(dry_runs, costly).has_passed
 
 
 @pytest.mark.parametrize(
@@ -97,90 +100,90 @@ def test_a_single_pattern_with_a_constant_needs_no_trial(trials: Trials) -> None
         "SELECT (GROUP_CONCAT(?x) AS ?o) { ?s <http://p> ?x }",
     ],
 )
-def test_expressions_that_may_cost_much_need_a_trial(trials: Trials, where: str) -> None:
-    assert not of_update(trials, f"INSERT {{ <http://s> <http://q> ?o }} WHERE {{ {{ {where} }} }}").has_passed
+def test_expressions_that_may_cost_much_need_a_trial(dry_runs: DryRuns, where: str) -> None:
+    assert not of_update(dry_runs, f"INSERT {{ <http://s> <http://q> ?o }} WHERE {{ {{ {where} }} }}").has_passed
 
 
-async def test_texts_that_grow_in_a_where_without_patterns_are_given_up(trials: Trials) -> None:
+async def test_texts_that_grow_in_a_where_without_patterns_are_given_up(dry_runs: DryRuns) -> None:
     text = '"aaaaaaaa"'
     for _ in range(8):
         text = f'REPLACE({text}, ".", "$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0")'
     with pytest.raises(LimitExceededError):
-        await of_update(trials, f"INSERT {{ <http://s> <http://q> ?n }} WHERE {{ BIND(STRLEN({text}) AS ?n) }}").run()
+        await of_update(dry_runs, f"INSERT {{ <http://s> <http://q> ?n }} WHERE {{ BIND(STRLEN({text}) AS ?n) }}").run()
 
 
-async def test_a_text_that_has_passed_is_not_tried_again(trials: Trials) -> None:
-    await of_update(trials, CHAIN).run()
-    assert of_update(trials, CHAIN).has_passed
-    assert trials.runs == 1
+async def test_a_text_that_has_passed_is_not_tried_again(dry_runs: DryRuns) -> None:
+    await of_update(dry_runs, CHAIN).run()
+    assert of_update(dry_runs, CHAIN).has_passed
+    assert dry_runs.runs == 1
 
 
-async def test_what_is_remembered_of_long_texts_is_short(trials: Trials) -> None:
+async def test_what_is_remembered_of_long_texts_is_short(dry_runs: DryRuns) -> None:
     def text(number: int) -> str:
         return f"# {'long ' * 100_000}{number}\n{CHAIN}"
 
     for number in range(2):
-        await of_update(trials, text(number), UsingGraphs((f"<http://{'g' * 100_000}>",))).run()
-        assert of_update(trials, text(number), UsingGraphs((f"<http://{'g' * 100_000}>",))).has_passed
-    assert not of_update(trials, text(2), UsingGraphs((f"<http://{'g' * 100_000}>",))).has_passed
-    assert not of_update(trials, text(0), UsingGraphs(("<http://g>",))).has_passed
-    assert trials.runs == 2
-    assert sum(len(key) for key in trials.passed._keys) < 100
+        await of_update(dry_runs, text(number), UsingGraphs((f"<http://{'g' * 100_000}>",))).run()
+        assert of_update(dry_runs, text(number), UsingGraphs((f"<http://{'g' * 100_000}>",))).has_passed
+    assert not of_update(dry_runs, text(2), UsingGraphs((f"<http://{'g' * 100_000}>",))).has_passed
+    assert not of_update(dry_runs, text(0), UsingGraphs(("<http://g>",))).has_passed
+    assert dry_runs.runs == 2
+    assert sum(len(key) for key in dry_runs.passed._keys) < 100
 
 
-async def test_a_shape_passes_as_a_whole_whatever_its_subjects_and_objects_are(trials: Trials) -> None:
+async def test_a_shape_passes_as_a_whole_whatever_its_subjects_and_objects_are(dry_runs: DryRuns) -> None:
     text = "INSERT {{ <http://{0}> <http://q> 1 }} WHERE {{ <http://{0}> <http://p> ?o . ?o <http://none>+ ?x }}"
-    await of_update(trials, text.format("s1")).run()
-    assert of_update(trials, text.format("s2")).has_passed
-    assert not of_update(trials, text.format("s2").replace("http://none", "http://p")).has_passed, "another predicate"
-    assert not of_update(trials, text.format("s2") + " ; " + CHAIN).has_passed, "another operation"
-    assert not of_update(trials, text.format("s2"), UsingGraphs(("<http://g>",), ())).has_passed, "another dataset"
+    await of_update(dry_runs, text.format("s1")).run()
+    assert of_update(dry_runs, text.format("s2")).has_passed
+    assert not of_update(dry_runs, text.format("s2").replace("http://none", "http://p")).has_passed, "another predicate"
+    assert not of_update(dry_runs, text.format("s2") + " ; " + CHAIN).has_passed, "another operation"
+    assert not of_update(dry_runs, text.format("s2"), UsingGraphs(("<http://g>",), ())).has_passed, "another dataset"
 
 
-async def test_requests_at_different_times_have_one_shape(trials: Trials) -> None:
+async def test_requests_at_different_times_have_one_shape(dry_runs: DryRuns) -> None:
     text = (
         "INSERT {{ <http://{0}> <http://q> ?t }}"
         " WHERE {{ <http://{0}> <http://p> ?o . ?o <http://none>+ ?x BIND(NOW() AS ?t) }}"
     )
-    await of_update(trials, text.format("s1")).run()
-    assert of_update(trials, text.format("s2")).has_passed
+    await of_update(dry_runs, text.format("s1")).run()
+    assert of_update(dry_runs, text.format("s2")).has_passed
 
 
-async def test_a_shape_that_is_costly_as_a_whole_passes_text_by_text(trials: Trials) -> None:
+async def test_a_shape_that_is_costly_as_a_whole_passes_text_by_text(dry_runs: DryRuns) -> None:
     text = (
         "INSERT {{ ?x <http://q> 1 }} WHERE"
         " {{ ?a <http://p> {0} . ?b <http://p> {0} . ?c <http://p> {1} . ?c <http://n>* ?x }}"
     )
-    await of_update(trials, text.format(1, 2)).run()
-    assert of_update(trials, text.format(1, 2)).has_passed
-    assert not of_update(trials, text.format(1, 3)).has_passed
+    await of_update(dry_runs, text.format(1, 2)).run()
+    assert of_update(dry_runs, text.format(1, 2)).has_passed
+    assert not of_update(dry_runs, text.format(1, 3)).has_passed
 
 
-async def test_what_is_subtracted_stays_as_it_is(trials: Trials) -> None:
+async def test_what_is_subtracted_stays_as_it_is(dry_runs: DryRuns) -> None:
     """With a variable in place of the constant MINUS would take everything away, and the rest would cost nothing."""
     text = (
         "INSERT {{ ?a <http://q> 1 }} WHERE {{ {{ ?a <http://p> ?x MINUS {{ ?a <http://p> {} }} }}"
         " ?c <http://p> ?d . ?e <http://p> ?f . ?e <http://n>* ?g }}"
     )
     with pytest.raises(LimitExceededError, match=r"limits\.evaluation_ms_max = 200"):
-        await of_update(trials, text.format(1)).run()
+        await of_update(dry_runs, text.format(1)).run()
 
 
-async def test_what_takes_too_long_in_the_loop_has_to_pass_again(trials: Trials) -> None:
-    await of_update(trials, CHAIN).run()
-    of_update(trials, CHAIN).took(0.199)
-    assert of_update(trials, CHAIN).has_passed
-    of_update(trials, CHAIN).took(0.201)
-    assert not of_update(trials, CHAIN).has_passed
+async def test_what_takes_too_long_in_the_loop_has_to_pass_again(dry_runs: DryRuns) -> None:
+    await of_update(dry_runs, CHAIN).run()
+    of_update(dry_runs, CHAIN).took(0.199)
+    assert of_update(dry_runs, CHAIN).has_passed
+    of_update(dry_runs, CHAIN).took(0.201)
+    assert not of_update(dry_runs, CHAIN).has_passed
 
 
-async def test_an_operation_is_tried_on_what_those_before_it_leave(trials: Trials) -> None:
+async def test_an_operation_is_tried_on_what_those_before_it_leave(dry_runs: DryRuns) -> None:
     """On the dataset as it is now, the second one would cost nothing."""
-    trials.engine.update("CLEAR ALL")
+    dry_runs.engine.update("CLEAR ALL")
     text = f"{triples(1000)} ; {PRODUCT}"
     with pytest.raises(LimitExceededError, match=r"limits\.evaluation_ms_max"):
-        await of_update(trials, text).run()
-    assert trials.engine.quad_count == 0, "a trial has no effect"
+        await of_update(dry_runs, text).run()
+    assert dry_runs.engine.quad_count == 0, "a trial has no effect"
 
 
 # --- in a gateway -----------------------------------------------------------------------------------
@@ -190,7 +193,7 @@ async def test_what_waits_for_a_trial_takes_room_in_the_queue(tmp_path: Path) ->
     settings = msgspec.convert({"gateway": {"queue_max": 3}, "limits": {"evaluation_ms_max": 100}}, Settings)
     async with recovered_runner(tmp_path, settings=settings) as runner:
         await update(runner, triples(1000))
-        lane = Lane()
+        lane = OrderedLane()
         waiting = [runner.updates.update(UpdateCall(PRODUCT, CLIENT, lane=lane)) for _ in range(3)]
         while runner.figures.status()["trials"] == 0:
             await asyncio.sleep(0)
@@ -381,22 +384,22 @@ async def test_a_result_that_grows_without_end_on_a_commit_is_not_waited_for(
         ("?s <urn:p> ?o FILTER(REGEX(?o, '(a{9}){9}'))", True),
     ],
 )
-def test_an_evaluation_is_risky_where_its_patterns_may_multiply(trials: Trials, pattern: str, risky: bool) -> None:
-    trials.engine.update(f"DELETE WHERE {{ ?s ?p ?o }} ; {triples(500)}")
-    assert trials.risky(f"SELECT * {{ {pattern} }}") is risky
+def test_an_evaluation_is_risky_where_its_patterns_may_multiply(dry_runs: DryRuns, pattern: str, risky: bool) -> None:
+    dry_runs.engine.update(f"DELETE WHERE {{ ?s ?p ?o }} ; {triples(500)}")
+    assert dry_runs.risky(f"SELECT * {{ {pattern} }}") is risky
 
 
-def test_names_of_graphs_multiply_solutions_as_patterns_do(trials: Trials) -> None:
-    trials.engine.update("CREATE GRAPH <urn:g1> ; CREATE GRAPH <urn:g2>")
+def test_names_of_graphs_multiply_solutions_as_patterns_do(dry_runs: DryRuns) -> None:
+    dry_runs.engine.update("CREATE GRAPH <urn:g1> ; CREATE GRAPH <urn:g2>")
     assert not of_update(
-        trials, "INSERT { <urn:s> <urn:q> 1 } WHERE { GRAPH ?a {} GRAPH ?b {} GRAPH ?c {} }"
+        dry_runs, "INSERT { <urn:s> <urn:q> 1 } WHERE { GRAPH ?a {} GRAPH ?b {} GRAPH ?c {} }"
     ).has_passed
 
 
-def test_a_small_dataset_is_no_risk(trials: Trials) -> None:
-    trials.engine.update("DELETE WHERE { ?s ?p ?o }")
-    trials.engine.update(triples(10))
-    assert not trials.risky("SELECT * { ?s <urn:p>* ?o . ?o <urn:q> ?v . ?v <urn:q> ?w }")
+def test_a_small_dataset_is_no_risk(dry_runs: DryRuns) -> None:
+    dry_runs.engine.update("DELETE WHERE { ?s ?p ?o }")
+    dry_runs.engine.update(triples(10))
+    assert not dry_runs.risky("SELECT * { ?s <urn:p>* ?o . ?o <urn:q> ?v . ?v <urn:q> ?w }")
 
 
 MANY = " ; ".join(f"INSERT {{ ?s <http://q> {count} }} WHERE {{ VALUES ?s {{ <http://s1> }} }}" for count in range(40))
@@ -424,11 +427,11 @@ async def test_evaluations_that_are_tried_together_are_refused_together(tmp_path
     text = f"{MANY} ; {PRODUCT}"
     async with recovered_runner(tmp_path, settings=limited(evaluation_ms_max=200)) as runner:
         await update(runner, text)  # on next to nothing it passes
-        trials = runner.figures.status()["trials"]
+        dry_runs = runner.figures.status()["trials"]
         await update(runner, triples(1000))
         with pytest.raises(LimitExceededError, match=r"limits\.evaluation_ms_max = 200"):
             await update(runner, text)
-        assert runner.figures.status()["trials"] == trials, "it is the step that refuses it"
+        assert runner.figures.status()["trials"] == dry_runs, "it is the step that refuses it"
         await update(runner, f"{MANY} ; {CHAIN}")
 
 
@@ -451,12 +454,12 @@ async def test_what_is_too_much_work_for_a_plan_is_evaluated_by_the_store_behind
         await update(runner, "INSERT DATA { <http://s> <http://w0> 1, 2, 3, 4, 5 ; <http://w1> 1 }")
         await update(runner, "INSERT DATA { <http://s> <http://w2> 1 ; <http://w3> 1 }")
         await update(runner, text.replace("100", "101"))
-        before = runner._trials.runs
+        before = runner._dry_runs.runs
         await update(runner, text)
-        assert runner._trials.runs == before + 1
+        assert runner._dry_runs.runs == before + 1
         ear = Ear()
         spuid = await runner.subscribe(f"SELECT * {{ {wide} }}", ear, None, None)
         assert ear.told == [0]
-        assert runner._trials.runs == before + 2
+        assert runner._dry_runs.runs == before + 2
         [found] = runner.figures.subscriptions(10)["subscriptions"]
         assert found["spuid"] == spuid and found["reason"].startswith("the first result needs more work")

@@ -10,8 +10,8 @@ engine says where it may be interrupted (`engine.slices`). So nothing of the eng
 only reads and cannot be interrupted, a native query or a plan: it runs beside the loop, which leaves the engine alone.
 Until the step has ended nothing else is done with the engine; `steady` is for those who fork.
 
-A short step is run in the loop as ever. One that turns out to be long before it has changed anything is begun again in
-slices.
+A short step is run in the loop as ever. One that turns out to be long before it has appended anything is run again in
+slices, from its beginning (`gateway.loop.requests`).
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ def _caller() -> str:
 
 
 class LongError(BaseException):
-    """A step that is run in the loop is too long for that. Not an Exception: nobody but the runner deals with it."""
+    """A step that is run in the loop is too long for that. Not an Exception: nobody but the executor deals with it."""
 
 
-class LoopSlices(slices.Slices):
-    """held: is told how long the loop was held by each slice, and by what is run `at_once`."""
+class TimeSlicer(slices.Slices):
+    """held: is told how long the loop was held by each slice. whole: whether a task is being run in the loop."""
 
     def __init__(self, held: LoopHoldTimer) -> None:
-        self._held = held
+        self.held = held
+        self.whole = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
         self._worker: int | None = None  # the thread that runs a long step
-        self._whole = False  # whether a step is being run in the loop
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         self._until = 0.0
         self._begun_s = self._busy_s = 0.0  # of the slice: the thread's clock at its start, and its processor time
@@ -78,6 +78,8 @@ class LoopSlices(slices.Slices):
         self.between: Callable[[], bool] = lambda: False
         """Called by the loop between two slices of a long step. Returns whether it did anything; then it is called
         again, after sockets. It must not raise."""
+        self.ended: Callable[[], None] = lambda: None
+        """Called when a long step has ended."""
 
     # --- what the engine calls ---
 
@@ -87,7 +89,7 @@ class LoopSlices(slices.Slices):
 
     def begin(self, size: int) -> None:
         """Raises LongError in a step that is run in the loop."""
-        if self._whole:
+        if self.whole:
             raise LongError
 
     def pause(self) -> None:
@@ -131,14 +133,6 @@ class LoopSlices(slices.Slices):
 
     # --- what the loop calls ---
 
-    def at_once(self, work: Callable[[], _Outcome]) -> _Outcome:
-        """Does a work that is expected to be short. Raises LongError if it is not, and what it raises."""
-        self._whole = True
-        try:
-            return work()
-        finally:
-            self._whole = False
-
     async def run(self, work: Callable[[], _Outcome]) -> _Outcome:
         """Does a work in slices. Raises what it raises.
 
@@ -174,15 +168,16 @@ class LoopSlices(slices.Slices):
                 gc.freeze()  # what the work has left is data, mostly; `Upkeep` collects the rest
                 if collecting:
                     gc.enable()
+            self.ended()
         if cancelled is not None:
             raise cancelled
         return ended.result()
 
     def _between(self) -> bool:
-        begun = self._held.now()
+        begun = self.held.now()
         again = self.between()
         if again:
-            self._held.count_work(begun, self.between)
+            self.held.count_work(begun, self.between)
         return again
 
     def _slice(self, work: Callable[[], object]) -> bool:
@@ -191,7 +186,7 @@ class LoopSlices(slices.Slices):
         begun = perf_counter()
         self._go.release()
         self._stopped.acquire()
-        self._held.count_wait(perf_counter() - begun, self._busy_s, self._late or work)
+        self.held.count_wait(perf_counter() - begun, self._busy_s, self._late or work)
         return self._worker is None
 
     def _life(self, work: Callable[[], _Outcome]) -> _Outcome:

@@ -45,7 +45,7 @@ from lamplighter.gateway.state.resumption import (
 logger = EventLogger(__name__)
 
 
-class Resuming(Generic[Sink]):
+class ResumptionService(Generic[Sink]):
     """Follows records for the resumable subscriptions, which it owns.
 
     durability: with any but "fsync", a power cut may take from the log what clients have seen; then all of them end.
@@ -83,7 +83,7 @@ class Resuming(Generic[Sink]):
         for spuid in self.resumables.replaced_by(followed):
             self.forget(spuid)
 
-    def named(self, asked: Followed, handle: str) -> Followed:
+    def with_spuid(self, asked: Followed, handle: str) -> Followed:
         """What the record of a new one says. Raises UnsupportedRequestError if it cannot be resumed."""
         info = self._engine.describe(handle)
         if info.tells_time:
@@ -173,7 +173,9 @@ class Resuming(Generic[Sink]):
         try:
             if followed.instant:
                 self._engine.reach(moment(followed.instant))
-            subscription = subscribed(self._engine, followed, Access(FULL.read, FULL.write, visible_graphs(followed)))
+            subscription = subscribe_as_followed(
+                self._engine, followed, Access(FULL.read, FULL.write, visible_graphs(followed))
+            )
         except GatewayError as error:
             logger.error("subscription cannot be resumed", spuid=digits(followed.spuid), reason=error)
             self.resumables.lose(
@@ -184,7 +186,9 @@ class Resuming(Generic[Sink]):
             self.lose_taken_over()
 
 
-def subscribed(engine: Engine, followed: Followed, access: Access, *, tried_first: bool = False) -> Subscription:
+def subscribe_as_followed(
+    engine: Engine, followed: Followed, access: Access, *, tried_first: bool = False
+) -> Subscription:
     """The engine's subscription. tried_first: as in `Engine.subscribe`. Raises GatewayError, StoreError for whatever is
     not expected."""
     try:

@@ -1,0 +1,231 @@
+"""Runs the tasks of a group, one at a time, and ends the group: one sync, then its releases.
+
+A short task runs in the loop, a long one in slices (`gateway.loop.time_slicer`), one that is refused not at all. What
+is pending after a task is recorded right behind it. A task that fails, whatever it raises, has changed nothing, and
+only its requester is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter, thread_time
+from typing import TypeVar
+
+from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.protocol import Priority
+from lamplighter.engine.work import PlanExceededError
+from lamplighter.gateway.loop.clock_commits import ClockCommits
+from lamplighter.gateway.loop.distribution import Distribution
+from lamplighter.gateway.loop.failures import behind_its_log, failure
+from lamplighter.gateway.loop.ledger import Ledger
+from lamplighter.gateway.loop.queue import Queue, Task, fulfil
+from lamplighter.gateway.loop.reactions import Reactions
+from lamplighter.gateway.loop.time_slicer import SLICE_S, LongError, TimeSlicer
+from lamplighter.gateway.monitoring.timings import Timings
+from lamplighter.gateway.state.delayed import Scheduler
+
+logger = EventLogger(__name__)
+
+GROUP_S = (0.1, 0.1, 0.1, 0.01)
+"""How long tasks are run before their group ends, by the class (`Priority`) of the last one: what they leave to be
+released takes memory, and clients wait. An alarm waits for the releases of the group that it comes into."""
+HELD_S = (SLICE_S, SLICE_S, SLICE_S, 0.002)
+"""How long tasks hold the loop at a time, by the class of the last one: no alarm arrives meanwhile."""
+_NORMAL = Priority.NORMAL
+TURNS = 4
+"""Iterations of the loop between two tasks: a message passes its socket, its task and its parser in three."""
+
+Result = TypeVar("Result")
+
+
+class TaskExecutor:
+    """Runs tasks in turn. held_since: the time of the loop's two clocks when a piece of work ended last, or others had
+    their turn. work: what was done since, which the end of the group counts; None for nothing."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        ledger: Ledger,
+        distribution: Distribution,
+        reactions: Reactions,
+        clock_commits: ClockCommits,
+        slicer: TimeSlicer,
+    ) -> None:
+        self._queue = queue
+        self._distribution = distribution
+        self._ledger = ledger
+        self._reactions = reactions
+        self._clock_commits = clock_commits
+        self._slicer = slicer
+        self.held_since = slicer.held.now()
+        self.work: Callable[[], object] | None = None
+
+    async def run(self, tasks: asyncio.TaskGroup, finish: Callable[[], Awaitable[None]]) -> None:
+        """Runs the tasks whose turn it is. tasks: where dry runs run; finish: ends a group, and is awaited whenever one
+        has taken `GROUP_S`, behind the last alarm or control request that waits, and at the end.
+
+        Raises BrokenEngineError, and what `finish` raises, but nothing else that a task may raise.
+        """
+        self.held_since = perf_counter(), thread_time()
+        begun = self.held_since[0]
+        task: Task | None = None
+        for task in self._queue.in_turn():
+            await self._take(task, tasks)
+            priority = task.priority
+            if perf_counter() - begun > GROUP_S[priority] or (priority < _NORMAL and not self._queue.has(priority)):
+                self.work = task.run
+                await finish()
+                self.held_since = self._slicer.held.now()
+                begun = perf_counter()
+            if perf_counter() - self.held_since[0] > HELD_S[priority]:
+                self._count_hold(task.run)
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)  # others go on between two tasks
+                self.held_since = self._slicer.held.now()
+        if task is not None:
+            self.work = task.run
+        await finish()
+
+    def _count_hold(self, work: Callable[[], object]) -> None:
+        """Counts how long the loop was held until now. work: what was done last."""
+        self.held_since = self._slicer.held.count_work(self.held_since, work)
+
+    async def _take(self, task: Task, tasks: asyncio.TaskGroup) -> None:
+        """Runs a task, begins its dry run, or refuses it. Its outcome goes out with the group."""
+        kind, ledger = task.kind, self._ledger
+        if task.error is None and task.dry_run is None and kind.check is not None:
+            try:
+                task.dry_run = await self._do(partial(kind.check, task.request))
+                passed = task.dry_run is None or task.dry_run.has_passed
+            except BaseException as error:  # whatever a text does to those who look at it
+                task.error = failure(error)
+            else:
+                if not passed and task.dry_run is not None:
+                    self._queue.hold(task, task.dry_run, tasks)
+                    return
+        if task.error is not None:
+            if kind.refused is None:
+                self._queue.refuse(task, task.error)
+                return
+            task.run, task.dry_run = partial(kind.refused, task.request, task.error), None
+        if ledger.engine.timetable.conditions and self._clock_commits.due:
+            await self._follow_up(self._clock_commits.catch_up)
+        dry_run, before = task.dry_run, ledger.log.sequence
+        ledger.evaluations.prepared_s, ledger.evaluations.timed = 0.0, dry_run is not None
+        if task.begun and task.error is None:
+            self._queue.group.begun.append((task.priority, task.begun))
+            task.begun = 0.0
+        try:
+            result = await self._do(task.run, long=dry_run is not None, in_loop=kind.in_loop)
+        except PlanExceededError:
+            task.dry_run = None
+            await self._take(task, tasks)  # the store evaluates it now, so it has to pass a dry run
+            return
+        except BaseException as error:
+            if ledger.log.sequence != before and isinstance(error, Exception) and not isinstance(error, GatewayError):
+                raise behind_its_log(error) from error
+            self._queue.refuse(task, failure(error))
+            return
+        finally:
+            if dry_run is not None:
+                dry_run.took(ledger.evaluations.prepared_s)
+        self._queue.group.releases.append(partial(fulfil, task.outcome, result))
+        if self._reactions.obligations.pending:
+            await self._follow_up(self._reactions.flush_pending)
+        while self._distribution.unwritten:
+            await self._in_slices(self._distribution.write_results)
+
+    async def _follow_up(self, work: Callable[[], None]) -> None:
+        """Commits what is due before a task, or pending behind one. When the log cannot take it now, it is tried again
+        soon."""
+        try:
+            await self._do(work)
+        except BaseException as error:
+            self._reactions.retry_later(failure(error))
+
+    async def _do(self, work: Callable[[], Result], *, long: bool = False, in_loop: bool = False) -> Result:
+        """Does a work in the loop if it is short, else in slices. Raises what it raises.
+
+        long: it is not expected to be short; in_loop: only what is pending before it can be long.
+        """
+        slicer = self._slicer
+        while not long:
+            slicer.whole = True
+            try:
+                return work()
+            except LongError:
+                slicer.whole = False
+                if not in_loop:
+                    break  # it has appended nothing, so it is run again, from its beginning
+                await self._in_slices(self._reactions.flush_pending)
+            finally:
+                slicer.whole = False
+        return await self._in_slices(work)
+
+    async def _in_slices(self, work: Callable[[], Result]) -> Result:
+        """Does a work while others go on, but for tasks. Raises what it raises."""
+        self._count_hold(work)
+        try:
+            return await self._slicer.run(work)
+        finally:
+            self.held_since = self._slicer.held.now()
+
+
+@dataclass(eq=False, repr=False)
+class GroupEnd:
+    """Ends groups: syncs what one wrote, and releases what came of it."""
+
+    _queue: Queue
+    _ledger: Ledger
+    _executor: TaskExecutor
+    _scheduler: Scheduler
+    _timings: Timings
+    disk: ThreadPoolExecutor = field(init=False)
+    appended: int = field(default=0, init=False)  # the last record of the groups before
+
+    def __post_init__(self) -> None:
+        self.disk = ThreadPoolExecutor(1, thread_name_prefix="sync")
+
+    async def finish(self) -> None:
+        """Nothing is released, neither answer nor notification, before every record that it saw is durable (design
+        4.5). Raises ChangeLogError when the disk cannot be trusted any more."""
+        log, timings, executor = self._ledger.log, self._timings, self._executor
+        since, held = executor.held_since, (perf_counter(), thread_time())  # nobody else has run since
+        work, executor.work = executor.work, None
+        if log.broken is not None:
+            raise log.broken
+        group = self._queue.end_group()
+        appended, self.appended = log.sequence != self.appended, log.sequence
+        last, resumed = (log.epoch, log.sequence), held
+        if appended:
+            self._queue.counters.syncs += 1
+            if log.waits:
+                begun = perf_counter()
+                # In a thread that does nothing else, so that no other work keeps it waiting.
+                await asyncio.get_running_loop().run_in_executor(self.disk, log.sync)
+                timings.group.append((timings.sync, perf_counter() - begun))
+                resumed = perf_counter(), thread_time()
+            log.tail.acknowledge(last)
+        if self._ledger.engine.timetable.conditions:
+            self._scheduler.rearm_boundary()
+        if work is not None:
+            timings.loop_held.count_wait(held[0] - since[0], held[1] - since[1], work)
+        timings.end_group(group.begun)
+        for release in group.releases:
+            try:
+                release()
+            except Exception:  # it is one client's; the others are told
+                logger.exception("answer not delivered")
+            if perf_counter() - resumed[0] > SLICE_S:
+                timings.loop_held.count_work(resumed, release)
+                await asyncio.sleep(0)
+                resumed = timings.loop_held.now()
+
+    async def sync(self) -> None:
+        """Syncs the log between groups, by the interval of the settings."""
+        await asyncio.get_running_loop().run_in_executor(self.disk, self._ledger.log.sync)
