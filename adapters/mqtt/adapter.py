@@ -48,6 +48,7 @@ from lamplighter.adapters.mqtt.outward import Outward, announced_filters, place
 from lamplighter.adapters.mqtt.rebirths import ask_for_rebirths
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.adapters.mqtt.silence import Silence
+from lamplighter.adapters.mqtt.subscribed import SubscribedDevices
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import count_text
@@ -134,8 +135,7 @@ class MqttAdapter:
         self.tried = asyncio.Event() if tried is None else tried
         self._settings, self._client, self._base_iri = settings, client, base_iri
         self._files, self._rules, self._feed = mapping, rules, feed
-        self._mapping = mapping
-        self._discovering = discovering
+        self._mapping, self._discovering = mapping, discovering
         self._warnings = DropWarnings("mqtt", _unlisted if discovering is None else discovering.feed.note)
         self._failures = Failures("mqtt")
         if discovering is not None:
@@ -155,6 +155,7 @@ class MqttAdapter:
             name: self._broker(name, broker, mapping.of_broker(name), former.of_broker(name), clock)
             for name, broker in settings.all_brokers().items()
         }
+        self._subscribed = SubscribedDevices(client, discovering, self.brokers)
         self._silence.brokers = inboxes = {name: broker.inbox for name, broker in self.brokers.items()}
         self._outward: Outward | None = None
         if feed is not None:
@@ -216,6 +217,7 @@ class MqttAdapter:
         self._silence.connected(name, connected=connected)
         if self._outward is not None:
             self._outward.connected(name, connected)
+        self._subscribed.changed.set()
 
     async def run(self) -> None:
         """Runs until cancelled; then the connections are closed and no task is left.
@@ -239,6 +241,7 @@ class MqttAdapter:
                 tasks.create_task(following, name="mqtt rules of the dataset")
             if self._discovering is not None:
                 tasks.create_task(self._discovering.feed.run(), name="mqtt discovery")
+                tasks.create_task(self._subscribed.follow(), name="mqtt subscribed devices")
             tasks.create_task(self._silence.run(), name="mqtt silence")
             asks = ask_for_rebirths(brokers, self._settings.commands, self._clock, self._elapsed, self._warnings.state)
             tasks.create_task(asks, name="mqtt rebirths")
@@ -273,6 +276,7 @@ class MqttAdapter:
             own = after.of_broker(name)
             broker.subscribe(self._filters(name, own), own)
         self._silence.change_rules(redescribed, known=found is None or found.known)
+        self._subscribed.changed.set()
         if self._outward is not None:
             dataset = () if found is None else found.commands()
             self._outward.change_rules(self._files.commands, dataset, after.publishes)

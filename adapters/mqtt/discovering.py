@@ -35,8 +35,8 @@ SOURCES = (*FORMATS, "announcement", "command", "mapping")
 class Discovering:
     """Announcements of all brokers of an adapter.
 
-    filters_changed: called when `filters` has changed. feed: the devices in the dataset, which are known before
-    announcements are read.
+    filters_changed: called when `filters` has changed; entries_changed: when the devices of the dataset have. feed:
+    the devices in the dataset, which are known before announcements are read.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Discovering:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.filters_changed: Callable[[], None] = lambda: None
+        self.entries_changed: Callable[[], None] = lambda: None
         self.feed = RegistryFeed(
             client,
             base_iri=base_iri,
@@ -134,5 +135,6 @@ class Discovering:
             self.feed.say_online(states)
         if filters != {broker: self._availabilities.filters(broker) for broker in brokers}:
             self.filters_changed()
+        self.entries_changed()
         if not self.feed.ready.is_set():
             self._announcements.restore(entry.device for entry in entries)

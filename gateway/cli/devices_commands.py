@@ -28,7 +28,7 @@ from lamplighter.gateway.cli.devices_key import add_key_arguments, make_key
 from lamplighter.gateway.cli.parts import add_json, add_mode, print_json, shortened, table
 from lamplighter.gateway.cli.reaching import add_reach_options
 from lamplighter.gateway.cli.running_dataset import RunningDataset
-from lamplighter.gateway.devices.decisions import STATES, Devices, Differing, NotDecidedError, Row, word
+from lamplighter.gateway.devices.decisions import NOT_READ, STATES, Devices, Differing, NotDecidedError, Row, word
 from lamplighter.gateway.devices.listing import DeviceList, decided
 from lamplighter.gateway.texts import printable
 
@@ -347,7 +347,8 @@ def _done(found: Sequence[Entry | NotDecidedError]) -> list[Entry]:
 def _warn_of_refused_topics(gateway: _Gateway, device: Device) -> None:
     """Says on standard error which actuators cannot be switched with these settings."""
     for reason in gateway.devices.refused_topics(device):
-        print(f"lamplighter: {device.identity} cannot be switched: {printable(reason)}", file=sys.stderr)
+        what = "" if reason == NOT_READ else "cannot be switched: "
+        print(f"lamplighter: {device.identity}: {what}{printable(reason)}", file=sys.stderr)
 
 
 def _ignore(options: argparse.Namespace) -> int:
