@@ -60,6 +60,7 @@ from lamplighter.ontology.vocabulary import (
     RULE,
     SENSOR,
     SOURCE,
+    SUBSCRIBED,
     THING_ID,
 )
 
@@ -182,7 +183,19 @@ SELECT ?announcement ?adoption ?name ?area WHERE {{
     def adoption(self, entry: Entry, *, area: str | None = None) -> str:
         """Adopts a device. area: the room or place to put it into; None: as before."""
         given = entry.given_area if area is None else plain(area)
-        return self._change(entry, replace(entry, adoption="adopted", given_area=given))
+        changed = self._change(entry, replace(entry, adoption="adopted", given_area=given))
+        if entry.adoption == "adopted":
+            return changed
+        return f"DELETE WHERE {{ {self.device_iri(entry.device)} <{SUBSCRIBED}> ?of_before }} ;\n{changed}"
+
+    def subscription(self, entry: Entry) -> str:
+        """Says that the topics of an adopted device are read, as the entry has them."""
+        device = self.device_iri(entry.device)
+        is_, before = f"{device} <{SUBSCRIBED}>", f"{device} <{SUBSCRIBED}> ?before"
+        return (
+            f"DELETE {{ {before} }} INSERT {{ {is_} {literal(entry.revision)} }} "
+            f"WHERE {{ GRAPH {self.graph} {{ {self._guard(entry)} }} OPTIONAL {{ {before} }} }}"
+        )
 
     def ignoring(self, entry: Entry) -> str:
         """Ignores a device: it is not proposed again, and has no rules, no description and no observations."""

@@ -7,6 +7,7 @@ commands; outward: all that sends; parts: the adapter from its configuration; ad
 messages after the commit is durable; counters: what it counts of readings; messages: the queue of messages; inbox: a
 broker's messages as an iterator; link: a paho client on the loop; connection: the connection of a session; retained:
 what a broker retains, read whole; canary: whether messages still arrive; broker_states: which brokers are connected, as
-triples; silence: which devices stopped reporting; rebirths: requests to Sparkplug nodes; state_asks: questions for the
-states of devices; settings: the table ``[mqtt]``; credentials: the files that it names.
+triples; silence: which devices stopped reporting; subscribed: which adopted devices are read; rebirths: requests to
+Sparkplug nodes; state_asks: questions for the states of devices; settings: the table ``[mqtt]``; credentials: the files
+that it names.
 """

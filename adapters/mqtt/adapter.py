@@ -51,6 +51,7 @@ from lamplighter.adapters.mqtt.outward import Outward, announced_filters, place
 from lamplighter.adapters.mqtt.rebirths import ask_for_rebirths
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.adapters.mqtt.silence import Silence
+from lamplighter.adapters.mqtt.subscribed import SubscribedDevices
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import count_text
@@ -157,6 +158,7 @@ class MqttAdapter:
             name: self._broker(name, broker, self._of_broker(mapping, name), former.of_broker(name), clock)
             for name, broker in settings.all_brokers().items()
         }
+        self._subscribed = SubscribedDevices(client, discovering, self.brokers)
         self._silence.brokers = inboxes = {name: broker.inbox for name, broker in self.brokers.items()}
         if discovering is not None:
             discovering.filters_changed = self._subscribe
@@ -234,6 +236,7 @@ class MqttAdapter:
             self._commits.repeats.interrupt()
         if self._outward is not None:
             self._outward.connected(name, connected)
+        self._subscribed.changed.set()
 
     async def run(self) -> None:
         """Runs until cancelled; then the connections are closed and no task is left.
@@ -258,6 +261,7 @@ class MqttAdapter:
             if self._discovering is not None:
                 tasks.create_task(self._discovering.feed.run(), name="mqtt discovery")
                 tasks.create_task(self._discovering.state_asks.send_due(), name="mqtt state asks")
+                tasks.create_task(self._subscribed.follow(), name="mqtt subscribed devices")
             tasks.create_task(self._silence.run(), name="mqtt silence")
             asks = ask_for_rebirths(brokers, self._settings.commands, self._clock, self._elapsed, self._warnings.state)
             tasks.create_task(asks, name="mqtt rebirths")
@@ -292,6 +296,7 @@ class MqttAdapter:
             own = self._of_broker(after, name)
             broker.subscribe(self._filters(name, own), own)
         self._silence.change_rules(redescribed, known=found is None or found.known)
+        self._subscribed.changed.set()
         if self._outward is not None:
             dataset = () if found is None else found.commands()
             self._outward.change_rules(self._files.commands, dataset, after.publishes)

@@ -36,8 +36,9 @@ SOURCES = (*FORMATS, "announcement", "command", "mapping")
 class Discovering:
     """Announcements of all brokers of an adapter.
 
-    filters_changed: called when `filters` has changed. state_asks: asks the adopted devices for their states. feed: the
-    devices in the dataset, which are known before announcements are read.
+    filters_changed: called when `filters` has changed; entries_changed: when the devices of the dataset have.
+    state_asks: asks the adopted devices for their states. feed: the devices in the dataset, which are known before
+    announcements are read.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Discovering:
     ) -> None:
         self.filters_changed: Callable[[], None] = lambda: None
         self.state_asks = StateAsks(self._asks_of)
+        self.entries_changed: Callable[[], None] = lambda: None
         self.feed = RegistryFeed(
             client,
             base_iri=base_iri,
@@ -144,6 +146,7 @@ class Discovering:
             self.feed.say_online(states)
         if filters != {broker: self._availabilities.filters(broker) for broker in brokers}:
             self.filters_changed()
+        self.entries_changed()
         if not self.feed.ready.is_set():
             self._announcements.restore(entry.device for entry in entries)
 

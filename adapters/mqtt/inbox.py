@@ -165,6 +165,11 @@ class Inbox:
         await self._connection.publish(topic, payload, qos, retain=retain)
 
     @property
+    def has_all_filters(self) -> bool:
+        """Whether the broker has granted all subscriptions."""
+        return self.subscribed.is_set() and self._filters_granted
+
+    @property
     def filters(self) -> Sequence[str]:
         """What the session subscribes to."""
         return self._filters

@@ -26,7 +26,7 @@ from lamplighter.gateway.cli.console import confirm, print_json, print_result, s
 from lamplighter.gateway.cli.devices_coap import add_discover_arguments, add_key_arguments, found_devices, make_key
 from lamplighter.gateway.cli.endpoint import RunningDataset, add_reach_options
 from lamplighter.gateway.cli.options import add_confirmation, add_json, add_mode
-from lamplighter.gateway.devices.decisions import STATES, Devices, NotDecidedError, Row, StateMismatch, word
+from lamplighter.gateway.devices.decisions import NOT_READ, STATES, Devices, NotDecidedError, Row, StateMismatch, word
 from lamplighter.gateway.devices.listing import DeviceList, decision_json
 from lamplighter.gateway.texts import printable
 
@@ -340,7 +340,8 @@ def _without_refusals(found: Sequence[Entry | NotDecidedError]) -> list[Entry]:
 def _warn_of_refused_topics(gateway: _Gateway, device: Device) -> None:
     """Says on standard error which actuators cannot be switched with these settings."""
     for reason in gateway.devices.refused_topics(device):
-        print(f"lamplighter: {device.identity} cannot be switched: {printable(reason)}", file=sys.stderr)
+        what = "" if reason == NOT_READ else "cannot be switched: "
+        print(f"lamplighter: {device.identity}: {what}{printable(reason)}", file=sys.stderr)
 
 
 def _ignore(options: argparse.Namespace) -> int:

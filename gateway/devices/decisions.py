@@ -26,9 +26,21 @@ from lamplighter.adapters.mapping.tables import ByHand, CommandTable
 from lamplighter.adapters.mqtt.sender import not_permitted, permits
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
-from lamplighter.ontology.vocabulary import ACTUATOR, BY_HAND, LAST_SEEN, ONLINE, UNREACHABLE
+from lamplighter.ontology.vocabulary import (
+    ACTUATOR,
+    BY_HAND,
+    CONNECTED,
+    LAST_SEEN,
+    ONLINE,
+    SUBSCRIBED,
+    UNREACHABLE,
+    broker_iri,
+)
 
 CONTACTS = {ONLINE: "online", LAST_SEEN: "last_seen", UNREACHABLE: "unreachable"}
+SUBSCRIBED_S = 5.0
+"""How long an adoption waits for the MQTT adapter."""
+NOT_READ = "the MQTT adapter does not read its topics yet; see `lamplighter status`"
 STATES = ("proposed", "adopted", "retired", "ignored")
 Row = tuple[Term | None, ...]
 
@@ -79,6 +91,7 @@ class Devices:
         self.registry = Registry(base_iri)
         self._dataset = dataset
         self._commands = commands
+        self._unread: set[str] = set()
 
     async def entries(self) -> tuple[list[Entry], list[str]]:
         """The devices, by state and name; and what is wrong with those that cannot be read."""
@@ -132,7 +145,31 @@ class Devices:
     async def adopt(self, entries: Sequence[Entry], area: str | None = None) -> list[Entry | NotDecidedError]:
         """What became of devices that were to be adopted, in order. area: the room or place to put them into."""
         found = await self._decide(entries, "adopted", lambda entry: self.registry.adoption(entry, area=area))
-        return [one if isinstance(one, NotDecidedError) or _has(one, None, area) else _still(one) for one in found]
+        adopted = [one if isinstance(one, NotDecidedError) or _has(one, None, area) else _still(one) for one in found]
+        await self._wait_for_subscriptions([one for one in adopted if isinstance(one, Entry)])
+        return adopted
+
+    async def _wait_for_subscriptions(self, entries: Sequence[Entry]) -> None:
+        """Returns when the MQTT adapter reads the topics of the devices at brokers that are connected, or after
+        `SUBSCRIBED_S`; then `refused_topics` says so of the others."""
+        query = f"SELECT ?broker WHERE {{ ?broker <{CONNECTED}> true }}"
+        connected = {row[0] for row in await self._dataset.rows(query)} if entries else set()
+        waiting = {
+            self.registry.device_iri(one.device): one
+            for one in entries
+            if iri(broker_iri(self.registry.base_iri, one.device.broker)) in connected and message_topics(one.device)
+        }
+        query = f"SELECT ?device ?revision WHERE {{ ?device <{SUBSCRIBED}> ?revision }}"
+        end, pause_s = asyncio.get_running_loop().time() + SUBSCRIBED_S, 0.02
+        while waiting:
+            for device, revision in await self._dataset.rows(query):
+                if device in waiting and revision is not None and lexical(revision) == waiting[device].revision:
+                    del waiting[device]
+            if not waiting or asyncio.get_running_loop().time() > end:
+                break
+            await asyncio.sleep(pause_s)  # the adapter is another process, whose progress the dataset has
+            pause_s = min(2 * pause_s, 0.5)
+        self._unread = {one.identity for one in waiting.values()}
 
     async def take(self, device: Device, before: Entry | None) -> Entry | None:
         """Adopts a device that an operator describes, in place of `before`; None if another change came first."""
@@ -226,9 +263,14 @@ class Devices:
         """Why actuators of a device cannot be switched with these settings. Adoption permits the topics of one that
         announced itself."""
         if device.source != THING:
-            return []
+            return [NOT_READ] if device.identity in self._unread else []
         topics = dict.fromkeys(one.command["topic"] for one in device.actuators if "topic" in one.command)
         return [not_permitted(topic) for topic in topics if not permits(self._commands, topic)]
+
+
+def message_topics(device: Device) -> list[str]:
+    """The topics of its values."""
+    return [one.table["topic"] for one in device.sensors if "topic" in one.table]
 
 
 def _by_hand(actuator: Actuator, said: str) -> ByHand:

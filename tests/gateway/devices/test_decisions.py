@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from lamplighter.adapters.coap.discovery import proposed
 from lamplighter.adapters.coap.links import parsed
 from lamplighter.adapters.devices.device import Device
+from lamplighter.adapters.devices.registry import Entry
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine import Engine
 from lamplighter.engine.terms import XSD, literal
+from lamplighter.gateway.devices import decisions
 from lamplighter.gateway.devices.decisions import Devices, Row, check_permitted, named_actuator, wanted_state
-from lamplighter.ontology.vocabulary import BY_HAND
+from lamplighter.ontology.vocabulary import BY_HAND, CONNECTED, SUBSCRIBED
 from tests.support.announcements import announcements, zigbee_house
 from tests.support.tables import each_row
 
@@ -133,3 +137,29 @@ async def test_actuators_that_must_not_be_moved_hold() -> None:
     coap = await devices.entry(COAP_LAMP.identity)
     assert coap is not None
     assert set((await devices.by_hand(coap)).values()) == {"hold"}, "one that was rebooted reports another state"
+
+
+async def test_adoption_waits_until_the_topics_are_read_where_the_broker_is_connected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dataset = EngineDataset()
+    devices = Devices(dataset, "http://gateway.example/", ())
+    text = devices.registry.announced(None, LAMP, "ask")
+    assert text is not None
+    await dataset.update(text)
+    await dataset.update(f"INSERT DATA {{ <http://gateway.example/broker/default> <{CONNECTED}> true }}")
+    [lamp], _ = await devices.entries()
+    monkeypatch.setattr(decisions, "SUBSCRIBED_S", 0.0)
+    [late] = await devices.adopt([lamp])
+    assert isinstance(late, Entry)
+    assert devices.refused_topics(late.device) == [decisions.NOT_READ]
+    monkeypatch.setattr(decisions, "SUBSCRIBED_S", 60.0)
+    adopting = asyncio.ensure_future(devices.adopt([late]))
+    await asyncio.sleep(0.05)
+    assert not adopting.done()
+    await dataset.update(devices.registry.subscription(late))
+    [adopted] = await adopting
+    assert isinstance(adopted, Entry)
+    assert devices.refused_topics(adopted.device) == []
+    await dataset.update(devices.registry.ignoring(adopted))
+    assert not dataset.engine.query(f"ASK {{ ?device <{SUBSCRIBED}> ?revision }}")
