@@ -72,7 +72,7 @@ class _Step(NamedTuple):
         cause = DeclaredCause(kind, reading.stream.topic)
         if self.delay:  # while the gateway is off it becomes due, and is run at its start
             return UpdateRequest(self.sparql, request_id, delay=self.delay, missed="run", cause=cause)
-        return UpdateRequest(sparql=self.sparql, request_id=request_id, cause=cause)
+        return UpdateRequest(self.sparql, request_id, cause=cause)
 
 
 class Warn(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from lamplighter.adapters.literals import datetime_term, nil_reason
+from lamplighter.adapters.literals import NIL, datetime_term, nil_reason
 from lamplighter.adapters.model.descriptions import description_update
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine.terms import Term, lexical, literal
@@ -23,7 +23,7 @@ class LatestModel:
 
     def __init__(self) -> None:
         self._marks: dict[Term, tuple[str | None, Term | None]] = {}
-        """Time problem and nil reason."""
+        """Time problem, and the term for no value."""
         self._times: dict[Term, Term] = {}
         """`_UNKNOWN`: the live reading has a time problem, so its time does not compare."""
         self._first: set[Term] = set()
@@ -57,7 +57,7 @@ class LatestModel:
         if reading.retained:
             self._marks.pop(stream.iri, None)  # it may or may not be written
             return [reading_update(reading, marks=True)]
-        mark = problem, nil_reason(reading.value)
+        mark = problem, reading.value if reading.value.endswith(NIL) else None
         # What a lifetime has ended is marked by the gateway, without a word to the adapter.
         marks = stream.lifetime is not None or self._marks.get(stream.iri) != mark
         if marks:
