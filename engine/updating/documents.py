@@ -35,6 +35,7 @@ ATTRIBUTES_MAX = 1000
 """Of an XML element, with declarations of prefixes. The native parser needs time in the square of their number."""
 
 Source = bytes | str | os.PathLike[str]
+SOURCE_TYPES: tuple[type, ...] = (bytes, str, os.PathLike)
 """A document: its bytes, or the path of its file."""
 
 _SHORT_NAMES = {
