@@ -54,7 +54,7 @@ from lamplighter.engine.tables import changes, count_text, html_table, sample, t
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Bag, Quad, Term
 from lamplighter.engine.updating.by_store import UsingGraphs
-from lamplighter.engine.updating.documents import SOURCE_TYPES, DOCUMENT_BYTES_MAX, Document, Source, opened, quads_of
+from lamplighter.engine.updating.documents import DOCUMENT_BYTES_MAX, SOURCE_TYPES, Document, Source, opened, quads_of
 from lamplighter.engine.updating.graph_store import GraphWrite, graph_write_delta
 from lamplighter.engine.updating.request import Request
 from lamplighter.engine.updating.updates import Updates

@@ -35,8 +35,8 @@ ATTRIBUTES_MAX = 1000
 """Of an XML element, with declarations of prefixes. The native parser needs time in the square of their number."""
 
 Source = bytes | str | os.PathLike[str]
-SOURCE_TYPES: tuple[type, ...] = (bytes, str, os.PathLike)
 """A document: its bytes, or the path of its file."""
+SOURCE_TYPES: tuple[type, ...] = (bytes, str, os.PathLike)
 
 _SHORT_NAMES = {
     "application/n-triples": ("nt", "ntriples"),
