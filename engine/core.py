@@ -14,7 +14,6 @@ state of the dataset is committed only if it is exact for the present one.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -55,7 +54,7 @@ from lamplighter.engine.tables import changes, count_text, html_table, sample, t
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Bag, Quad, Term
 from lamplighter.engine.updating.by_store import UsingGraphs
-from lamplighter.engine.updating.documents import DOCUMENT_BYTES_MAX, Document, Source, opened, quads_of
+from lamplighter.engine.updating.documents import DOCUMENT_BYTES_MAX, SOURCE_TYPES, Document, Source, opened, quads_of
 from lamplighter.engine.updating.graph_store import GraphWrite, graph_write_delta
 from lamplighter.engine.updating.request import Request
 from lamplighter.engine.updating.updates import Updates
@@ -427,7 +426,7 @@ class Engine:
         bytes_max: int = DOCUMENT_BYTES_MAX,
     ) -> QuadDelta:
         """The delta of `load`. Nothing is changed. Raises as `load`."""
-        check_type("source", source, bytes, str, os.PathLike)
+        check_type("source", source, *SOURCE_TYPES)
         for name, text in (("media_type", media_type), ("graph", graph), ("base", base)):
             check_type(name, text, str, type(None))
         check_type("bytes_max", bytes_max, int)

@@ -36,6 +36,7 @@ ATTRIBUTES_MAX = 1000
 
 Source = bytes | str | os.PathLike[str]
 """A document: its bytes, or the path of its file."""
+SOURCE_TYPES: tuple[type, ...] = (bytes, str, os.PathLike)
 
 _SHORT_NAMES = {
     "application/n-triples": ("nt", "ntriples"),
