@@ -32,7 +32,6 @@ LONG = {
     "engine/store/quad_store.py: QuadStore": "pending changes, native store and graph names are used together",
     "engine/updating/by_plan.py: UpdatePlan._one": "a further call would slow down every update",
     "gateway/gates/websocket.py: _Connection": "reading, answering and sending share their counts",
-    "gateway/log/writer.py: LogWriter": "append, sync and the end of a segment share the files",
     "gateway/loop/runner.py: Runner": "the interface of the loop",
     "gateway/loop/runner.py: Runner.__init__": "the list of the parts",
 }
@@ -89,7 +88,7 @@ IRREGULAR = re.compile(
     "grown|hidden|laid|met|paid|sought|sold|split|stood|struck|sunk|sworn|thought|torn|worn|wound|asked|owed"
 )
 NO_PARTICIPLES = ("need", "feed", "seed", "embed", "shed")
-HOPS = {"classes with many collaborators": 30, "methods that pass on": 38, "functions named by a participle": 340}
+HOPS = {"classes with many collaborators": 19, "methods that pass on": 33, "functions named by a participle": 317}
 """How many there are. A change that has fewer lowers the number; none may raise it."""
 
 

@@ -170,10 +170,8 @@ SELECT ?announcement ?adoption ?name ?area WHERE {{
         return None if changed == entry else self._change(entry, changed)
 
     def withdrawn(self, entry: Entry) -> str | None:
-        """The update for a device that is not announced any more; None if nothing changes.
-
-        A proposed device is forgotten; the rules of an adopted one go, its description stays.
-        """
+        """The update for a device that is not announced any more; None if nothing changes. A proposed device is
+        forgotten; the rules of an adopted one go, its description stays."""
         if entry.adoption == "proposed":
             return self._change(entry, None)
         return self._change(entry, replace(entry, adoption="retired")) if entry.adoption == "adopted" else None
@@ -399,15 +397,11 @@ DELETE {{ GRAPH {self.problems} {{ ?problem ?property ?value }} }} WHERE {{
         # The availability topics of a device that is not adopted are not read.
         silent = new is None or new.adoption != "adopted"
         deleted = f"    {subject} <{ONLINE}> ?online ; <{LAST_SEEN}> ?seen .\n" if silent else ""
-        unless = (
-            f" OPTIONAL {{ {subject} <{ONLINE}> ?online }} OPTIONAL {{ {subject} <{LAST_SEEN}> ?seen }}"
-            if silent
-            else ""
-        )
+        unless = f" OPTIONAL {{ {subject} <{ONLINE}> ?online }} OPTIONAL {{ {subject} <{LAST_SEEN}> ?seen }}"
         return (
             f"DELETE {{\n{deleted}{_lines(was - becomes)}  GRAPH {self.graph} {{\n{_lines(before - after)}  }}\n}}\n"
             f"INSERT {{\n{_lines(added)}  GRAPH {self.graph} {{\n{_lines(after - before)}  }}\n}}\n"
-            f"WHERE {{ GRAPH {self.graph} {{ {self._guard(old)} }}{unless} }}"
+            f"WHERE {{ GRAPH {self.graph} {{ {self._guard(old)} }}{unless if silent else ''} }}"
         )
 
     def _guard(self, entry: Entry) -> str:

@@ -105,12 +105,8 @@ class Read:
         origin: ReadOrigin = OVER_MQTT,
     ) -> None:
         """item: it is one of several values of its messages. Raises ConfigurationError, which names key and cure."""
-        self.place = place
-        self.pattern = pattern
-        self._origin = origin
-        self._base_iri = base_iri
-        self._item = item
-
+        self.place, self.pattern = place, pattern
+        self._origin, self._base_iri, self._item = origin, base_iri, item
         checked, refused = _checks(place)
         self.payload = table.payload or usual_payload(table)
         problem = _kind_problem(self.payload, origin.kind)

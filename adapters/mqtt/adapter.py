@@ -111,11 +111,10 @@ class MqttAdapter:
     """Reads brokers for as long as `run` runs.
 
     mapping: rules of files; rules: those of the dataset. feed: follows these and the desired states of actuators; None:
-    neither. elapsed: seconds of a monotonic clock. counters: for metrics. tried: set once each broker has granted the
-    subscriptions, or an attempt to connect to it has failed. former: rules that were in force before; the sessions of
-    the brokers may still have their filters. discovering: reads announcements of devices; None: they are not read.
-    base_iri: where the states of the brokers and the counters are kept as triples; empty: nowhere. last: keeps the last
-    message of each topic that a rule covers.
+    neither. elapsed: seconds of a monotonic clock. tried: set once each broker has granted the subscriptions, or an
+    attempt to connect to it has failed. former: rules that were in force before; the sessions of the brokers may still
+    have their filters. discovering: reads announcements of devices; None: they are not read. base_iri: where the states
+    of the brokers and the counters are kept; empty: nowhere. last: keeps the last message of each topic with a rule.
     """
 
     def __init__(
@@ -135,14 +134,13 @@ class MqttAdapter:
         tried: asyncio.Event | None = None,
         last: LastMessages | None = None,
     ) -> None:
-        self.counters = MqttCounters()
-        self._last = LastMessages() if last is None else last
-        self.tried = asyncio.Event() if tried is None else tried
+        self.counters, self._last = MqttCounters(), LastMessages() if last is None else last
+        self.tried = tried or asyncio.Event()
         self._settings, self._client, self._base_iri = settings, client, base_iri
-        self._files, self._mapping, self._rules, self._feed = mapping, mapping, rules, feed
-        self._discovering = discovering
-        self._warnings = DropWarnings("mqtt", _unlisted if discovering is None else discovering.feed.note)
-        self._failures = Failures("mqtt")
+        self._files, self._mapping, self._rules = mapping, mapping, rules
+        self._feed, self._discovering = feed, discovering
+        note = _unlisted if discovering is None else discovering.feed.note
+        self._warnings, self._failures = DropWarnings("mqtt", note), Failures("mqtt")
         self._states = BrokerStates(client, base_iri, settings.all_brokers(), clock) if base_iri else None
         self._silence = Silence(
             client,
@@ -239,11 +237,8 @@ class MqttAdapter:
         self._subscribed.changed.set()
 
     async def run(self) -> None:
-        """Runs until cancelled; then the connections are closed and no task is left.
-
-        Raises ConfigurationError for settings that cannot work, and an ExceptionGroup with the client's UpstreamError
-        when the engine client is closed.
-        """
+        """Runs until cancelled; then the connections are closed and no task is left. Raises ConfigurationError for
+        settings that cannot work, and an ExceptionGroup with the client's UpstreamError when that is closed."""
         brokers = self.brokers.values()
         if self._feed is None and not any(self._filters(broker.name, broker.mapping) for broker in brokers):
             raise ConfigurationError("mqtt.host is set, but there is no [[stream]] rule in mapping/*.toml; add one")

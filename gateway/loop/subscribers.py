@@ -182,8 +182,7 @@ class Subscribers:
     _dry_runs: DryRuns
     _queue: Queue
     _current: LiveSettings
-    sinks: dict[str, Sink] = field(default_factory=dict, init=False)
-    """Of the plain ones, by spuid."""
+    sinks: dict[str, Sink] = field(default_factory=dict, init=False)  # of the plain ones, by spuid
     # Of the same, where clients have names: who owns it and what it sees.
     _owners: dict[str, tuple[str, Graphs]] = field(default_factory=dict, init=False)
     usage: Usage = field(default_factory=Usage, init=False)  # of the same, by client
@@ -234,8 +233,7 @@ class Subscribers:
             self._check_room(caller.name, resumable=asked.keep is not None)  # otherwise it takes the place of that one
         if asked.keep is not None:
             self._reactions.flush_pending()  # it may change the dataset, and is recorded before
-        begun = thread_time()
-        self._obligations.takeovers = True  # its first result may hand over the plan of another one
+        begun, self._obligations.takeovers = thread_time(), True  # its first result may hand over another one's plan
         # Not begun again behind a reset, which has changed something.
         subscription = subscribe_as_followed(self._engine, followed, access, tried_first=reset is None)
         self._ledger.evaluations.prepared_s = thread_time() - begun

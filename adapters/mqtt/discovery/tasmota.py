@@ -167,9 +167,21 @@ def _configured(broker: str, topic: str, address: str, config: Declared, telemet
         draft.actuator(power, kind, f"{command}{power}", label=label or power, values=values, state=state, lamp=lamp)
     if _LIGHT in relays:
         _light(draft, config.get("lt_st"), (command, status, sent), (200, 380) if wide else (153, 500), one_light)
+    _shutters(draft, config, relays.count(_SHUTTER) // 2, (command, status, sent))
+    if isinstance(telemetry, Declared):
+        _telemetry(draft, f"{sent}SENSOR", f"{status}STATUS10", telemetry, (on, off))
+    elif telemetry is not None:
+        draft.leave_out(["sn, which is not an object"], "sensors")
+    _leave_out(draft, config, options, relays)
+    return draft
+
+
+def _shutters(draft: Draft, config: Declared, count: int, topics: tuple[str, str, str]) -> None:
+    """topics: of commands, status and telemetry."""
+    command, status, sent = topics
     shutters = _integers(draft, config, "sho")
     # Without its options, it is not known which end of a shutter is 100.
-    for number in range(1, relays.count(_SHUTTER) // 2 + 1) if shutters is not None else ():
+    for number in range(1, count + 1) if shutters is not None else ():
         key = f"ShutterPosition{number}"
         member = (f"Shutter{number}", "Position")
         # The first bit of the shutter's options: 100 is closed.
@@ -180,12 +192,6 @@ def _configured(broker: str, topic: str, address: str, config: Declared, telemet
             key, "gateway:position", f"{status}RESULT", "number", member=member, unit="%", also=also, **percent
         )
         draft.actuator(key, "gateway:position", f"{command}{key}", state=state, minimum=0, maximum=100, **percent)
-    if isinstance(telemetry, Declared):
-        _telemetry(draft, f"{sent}SENSOR", f"{status}STATUS10", telemetry, (on, off))
-    elif telemetry is not None:
-        draft.leave_out(["sn, which is not an object"], "sensors")
-    _leave_out(draft, config, options, relays)
-    return draft
 
 
 def _leave_out(draft: Draft, config: Declared, options: Declared, relays: list[int]) -> None:
