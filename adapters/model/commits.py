@@ -71,8 +71,8 @@ class _Step(NamedTuple):
             request_id = f"{reading.request_id}-{part}"
         cause = DeclaredCause(kind, reading.stream.topic)
         if self.delay:  # while the gateway is off it becomes due, and is run at its start
-            return UpdateRequest(self.sparql, request_id, delay=self.delay, missed="run", cause=cause)
-        return UpdateRequest(self.sparql, request_id, cause=cause)
+            return UpdateRequest(self.sparql, request_id=request_id, cause=cause, delay=self.delay, missed="run")
+        return UpdateRequest(self.sparql, request_id=request_id, cause=cause)
 
 
 class Warn(Protocol):

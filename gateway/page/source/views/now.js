@@ -39,7 +39,7 @@ function Stream({ stream, now, alike }) {
     return html`<li class=${stream.offline ? "row away" : "row"}>
         <span class="name"><bdi title=${cut(stream.property)}>${cut(name, 80)}</bdi>${alike ? html` <small><bdi>${cut(localName(stream.sensor), 60)}</bdi></small>` : null}</span>
         ${doubt(stream) ? html`<span class="tag warn">${doubt(stream)}</span>` : html`<${Sparkline} points=${stream.points} steps=${isBoolean(stream.value)} />`}
-        ${stream.nil ? html`<span class="value text">no value: ${cut(stream.nil, 60)}</span>` : html`<${Value} value=${stream.value} unit=${stream.unit} />`}
+        ${stream.nil ? html`<span class="value text">no value: <bdi>${cut(stream.nil, 60)}</bdi></span>` : html`<${Value} value=${stream.value} unit=${stream.unit} />`}
         <${Age} time=${stream.time} problem=${stream.problem} now=${now} />
     </li>`;
 }
