@@ -7,6 +7,7 @@ prefixed names.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -63,6 +64,10 @@ class Availability(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     mode: Literal["all", "any", "latest"] = "all"
 
 
+ASKS = "asks"
+"""The key of a sensor's table with pairs of topic and payload; it is no key of a rule."""
+
+
 class Ask(msgspec.Struct, frozen=True):
     """A message after which the device sends its state."""
 
@@ -77,7 +82,7 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     the announcement; source and id are the identity. broker: name of the broker; of a CoAP device, its base URI. name,
     manufacturer, model, area: as announced, for people; empty if unknown. endpoint: the identifier of its registration,
     if that is not `id`, because the device was adopted before it registered. thing: the id of its Thing Description, if
-    one described it; `id` is a segment of it. asks: messages that make it send its state.
+    one described it; `id` is a segment of it.
     """
 
     id: str
@@ -92,12 +97,30 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     availability: Availability | None = None
     endpoint: str = ""
     thing: str = ""
-    asks: tuple[Ask, ...] = ()
 
     @property
     def identity(self) -> str:
         """Unique in the gateway, such as ``zigbee2mqtt/0x00158d0001e82a4c``."""
         return f"{self.source}/{self.id}"
+
+    @property
+    def asks(self) -> tuple[Ask, ...]:
+        """Messages that make it send its state."""
+        # They stand in the tables of sensors, of which earlier versions pass over what they do not know.
+        found = (one for sensor in self.sensors for one in sensor.table.get(ASKS, ()))
+        return tuple(Ask(*one) for one in found if isinstance(one, list) and [*map(type, one)] == [str, str])
+
+    def with_asks(self, asks: Iterable[Ask]) -> Device:
+        """The same device with these messages; a device without sensors has no state to ask for."""
+        if not self.sensors:
+            return self
+        first, *others = (
+            msgspec.structs.replace(one, table={key: value for key, value in one.table.items() if key != ASKS})
+            for one in self.sensors
+        )
+        if listed := [[ask.topic, ask.payload] for ask in asks]:
+            first = msgspec.structs.replace(first, table=first.table | {ASKS: listed})
+        return msgspec.structs.replace(self, sensors=(first, *others))
 
     def to_json(self) -> str:
         """Equal devices have equal texts, however they were made."""

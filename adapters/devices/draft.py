@@ -411,8 +411,7 @@ class Draft:
             sensors=tuple(self._sensors[key] for key in sorted(self._sensors)),
             actuators=tuple(self._actuators[key] for key in sorted(self._actuators)),
             availability=Availability(tuple(self._availability), self.mode) if self._availability else None,
-            asks=tuple(self._asks),
-        )
+        ).with_asks(self._asks)
 
     def _place(self, place: object) -> Table:
         """The keys that say where a state is written. Raises ValueError."""

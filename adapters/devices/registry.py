@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from lamplighter.adapters.devices.device import Actuator, Device, Sensor, Table, place
+from lamplighter.adapters.devices.device import ASKS, Actuator, Device, Sensor, Table, place
 from lamplighter.adapters.devices.draft import plain, segment
 from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.devices.stored import check_record
@@ -233,6 +233,7 @@ SELECT ?announcement ?adoption ?name ?area WHERE {{
         streams: dict[str, dict[str, Any]] = {}
         for sensor in device.sensors:
             table = self._absolute(sensor.table)
+            table = {key: value for key, value in table.items() if key != ASKS}
             common = {key: table.pop(key) for key in _STREAM_KEYS if key in table}
             if "also" in table:
                 number = hashlib.sha256(f"{place(common)} {sensor.key}".encode()).hexdigest()[:12]

@@ -328,8 +328,8 @@ class Announcements:
             problems.append(Problem(device.source, device.broker, topic, reason, identity))
         if not sensors and not actuators:
             return None, problems
-        asks = tuple(one for one in device.asks if self._may_ask(device, one.topic))
-        owned = msgspec.structs.replace(device, sensors=tuple(sensors), actuators=tuple(actuators), asks=asks)
+        owned = msgspec.structs.replace(device, sensors=tuple(sensors), actuators=tuple(actuators))
+        owned = owned.with_asks(one for one in device.asks if self._may_ask(device, one.topic))
         chars = len(owned.to_json())
         if chars > DEVICE_CHARS_MAX or self._chars_all + chars > CHARS_MAX:
             reason = (

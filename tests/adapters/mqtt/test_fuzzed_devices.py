@@ -428,3 +428,19 @@ def is_document(payload: bytes, like: bytes) -> bool:
         return type(json.loads(payload)) is type(json.loads(like))
     except ValueError:
         return like[:1] not in (b"{", b"[")
+
+
+@pytest.mark.parametrize("make", MAKES, ids=lambda make: make.__name__)
+def test_records_have_no_member_that_version_0_1_refuses(make: type[HouseDevice]) -> None:
+    """It does not read a record with another one, and then neither shows the device nor writes its record again."""
+    messages = [(message.topic, payload_of(message)) for message in announced(make(MAKES.index(make)))]
+    found = list(records(messages)[0].values())
+    assert found
+    for device in found:
+        record = json.loads(device.to_json())
+        known = {"id", "source", "broker", "name", "manufacturer", "model", "area", "sensors", "actuators"}
+        assert record.keys() <= known | {"availability", "endpoint", "thing"}
+        assert {key for one in record["sensors"] for key in one} <= {"key", "kind", "label", "table"}
+        parts = {key for one in record.get("actuators", ()) for key in one}
+        assert parts <= {"key", "kind", "label", "command", "state", "minimum", "maximum"}
+        assert record.get("availability", {}).keys() <= {"topics", "mode"}
