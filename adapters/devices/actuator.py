@@ -150,7 +150,7 @@ class DrivenActuator(Generic[Rule]):
 
     def can_join(self) -> bool:
         """Whether its wanted state may go in a command of its lamp."""
-        if self.rule is None or self.wanted is None or self.busy or self.wanted == self.refused:
+        if self.rule is None or self.wanted is None or self.busy or self.wanted == self.refused or self.refusal:
             return False
         try:
             state_texts(self.rule.table, self.wanted)

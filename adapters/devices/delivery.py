@@ -186,8 +186,9 @@ class Delivery(Generic[Rule]):
         finally:
             for one in tries:
                 one.actuator.busy = False
-                if one.actuator is not actuator:
-                    self._settle(one.actuator)
+        for one in tries:  # not when it is cancelled: no task can be started then
+            if one.actuator is not actuator:
+                self._settle(one.actuator)
 
     async def _send(
         self,
@@ -203,12 +204,19 @@ class Delivery(Generic[Rule]):
         now = asyncio.get_running_loop().time
         try:
             acknowledged = await self._sender.send(attempt)
-        except PayloadError as error:
+        except (PayloadError, RefusedByDevice) as error:
             if len(together) > 1:  # which of them is refused? Each is tried alone, this one at once.
                 for one in tries:
                     one.restore()
                 own = _Try.begin(actuator, now())
                 await self._send(actuator, rule, [own], ((rule, own.state),))
+                return
+            if isinstance(error, NotSentError):
+                own.restore()
+            if isinstance(error, RefusedByDevice):
+                self._counters.sent += not isinstance(error, NotSentError)
+                self._counters.failed += not isinstance(error, NotSentError)
+                await self._fail(own, error)
                 return
             own.restore()
             actuator.refused = own.state

@@ -53,7 +53,7 @@ class LampGroup(Generic[Member]):
     def remove(self, actuator: Member) -> None:
         del self._members[actuator]
 
-    def silences(self, actuator: Member) -> bool:
+    def silences(self, actuator: Member, *, coming_on: bool = False) -> bool:
         """Whether nothing is sent to a part as things are, nor its report followed: it would turn a lamp on that is
         off, or change the colour that was set after it."""
         part = self._members[actuator]
@@ -64,8 +64,10 @@ class LampGroup(Generic[Member]):
         switch = self._switch()
         if switch is None:
             return False
+        if is_off(switch.wanted):
+            return True
         # While a lamp is off, many report no brightness, or 0.
-        return is_off(switch.wanted) or (actuator.told == actuator.wanted and is_off(switch.known_report))
+        return not coming_on and actuator.told == actuator.wanted and is_off(switch.known_report)
 
     def together(self, first: Member, now: float) -> list[Member]:
         """The actuators whose states go in one command with that of the first one, in the order of the device."""
@@ -79,7 +81,8 @@ class LampGroup(Generic[Member]):
         elif is_off(first.wanted):
             found = [first]
         else:  # it comes on as it is desired to be
-            found = [one for one in self._members if one is first or (one.can_join() and not self.silences(one))]
+            joining = [one for one in self._members if one.can_join() and not self.silences(one, coming_on=True)]
+            found = [one for one in self._members if one is first or one in joining]
         found += [one for one, part in self._members.items() if part.role == "transition" and one.can_join()]
         return sorted(found, key=lambda one: _rank(self._members[one]))
 

@@ -426,20 +426,20 @@ class Output(Generic[Rule]):
         if rule is not None:
             for index, key in self._indices(rule):
                 index.setdefault(key, []).append(actuator)
-        self._change_lamp(actuator, None if rule is None else self._sender.lamp(rule))
+        self._change_lamp(actuator, None if rule is None else self._sender.lamp(rule), from_file)
         actuator.rule, actuator.from_file = rule, from_file
         actuator.refused, actuator.refusal, actuator.following = None, "", None
         actuator.retry_at, actuator.failures = 0.0, 0
         if before is not None:
             self._sender.leave(before)
 
-    def _change_lamp(self, actuator: DrivenActuator[Rule], part: LampPart | None) -> None:
+    def _change_lamp(self, actuator: DrivenActuator[Rule], part: LampPart | None, from_file: bool) -> None:
         if actuator.lamp is not None:
             actuator.lamp.remove(actuator)
             self._lamps = {name: one for name, one in self._lamps.items() if one is not actuator.lamp or len(one)}
             actuator.lamp = None
         if part is not None:
-            actuator.lamp = self._lamps.setdefault(part.of, LampGroup())
+            actuator.lamp = self._lamps.setdefault(f"{from_file} {part.of}", LampGroup())
             actuator.lamp.add(actuator, part)
 
     def _indices(self, rule: Rule) -> list[tuple[dict[Any, list[DrivenActuator[Rule]]], Any]]:

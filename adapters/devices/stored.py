@@ -12,6 +12,7 @@ from collections.abc import Callable
 from lamplighter.adapters.devices.device import Actuator, Device, Sensor, Table
 from lamplighter.adapters.devices.draft import (
     ACTUATORS_MAX,
+    ASKS_MAX,
     AVAILABILITY_TOPICS_MAX,
     SENSORS_MAX,
     THING,
@@ -45,6 +46,9 @@ def check_record(device: Device) -> None:
     if device.source == _COAP:
         checked_base(device.broker)
         _require(device.availability is None, "an availability")
+    _require(len(device.asks) <= ASKS_MAX, "the number of questions for its state")
+    for ask in device.asks:
+        checked_topic(ask.topic)
     parts: tuple[Sensor | Actuator, ...] = (*device.sensors, *device.actuators)
     for part in parts:
         kind = _KIND.fullmatch(part.kind)

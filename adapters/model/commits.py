@@ -55,19 +55,21 @@ class Writing:
 
 class _Step(NamedTuple):
     """One update of a batch. reading: what it is for; prepares: it describes the stream, or makes room for the value;
-    describes: it describes the stream. delay: after which it ends the value, empty for the others."""
+    describes: it describes the stream. delay: after which it ends the value, and ends: how; empty for
+    the others."""
 
     sparql: str
     reading: Reading
     prepares: bool = False
     describes: bool = False
     delay: str = ""
+    ends: str = ""
 
     def request(self, kind: str) -> UpdateRequest:
         reading, request_id = self.reading, None
         if reading.request_id:
             part = "description" if self.describes else "before" if self.prepares else "value"
-            part = f"end {self.delay}" if self.delay else part
+            part = f"{self.ends} {self.delay}" if self.delay else part
             request_id = f"{reading.request_id}-{part}"
         cause = DeclaredCause(kind, reading.stream.topic)
         if self.delay:  # while the gateway is off it becomes due, and is run at its start
@@ -163,7 +165,9 @@ class ReadingCommits:
     def describe_again(self, streams: Iterable[Term]) -> None:
         """The next readings of these streams bring their descriptions."""
         self._changes += 1  # a description that is under way now is not theirs
-        self._described.difference_update(streams)
+        streams = frozenset(streams)
+        self._described -= streams
+        self._model.forget(streams)
 
     def _steps(self, readings: Sequence[Reading]) -> list[_Step]:
         """The updates of readings, in order; a stream's description comes before its first reading."""
@@ -180,7 +184,7 @@ class ReadingCommits:
             steps.append(_Step(last, reading))
             if reading.stream.lifetime is not None and self._lifetimes is not None:
                 ends = self._lifetimes.ends(reading)
-                steps += [_Step(end.sparql, reading, prepares=True, delay=end.delay) for end in ends]
+                steps += [_Step(end.sparql, reading, prepares=True, delay=end.delay, ends=end.kind) for end in ends]
         return steps
 
     async def _commit(self, steps: list[_Step], changes: int, one: Writing, *, again: bool = False) -> list[int | None]:

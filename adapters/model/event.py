@@ -7,6 +7,7 @@ number. The newest N readings of a stream stay in the dataset; all are in the ch
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 
 from lamplighter.adapters.literals import nil_reason
 from lamplighter.adapters.model.descriptions import description_update, quantity
@@ -53,6 +54,9 @@ class EventModel:
 
     def description(self, stream: Stream) -> str:
         return description_update(stream, live=False)
+
+    def forget(self, streams: Iterable[Term]) -> None:
+        """Each reading has a graph of its own, in which a former rule has left nothing."""
 
     def outdated(self, reading: Reading) -> bool:
         """False: each reading is an observation of its own."""

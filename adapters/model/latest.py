@@ -6,6 +6,7 @@ observation has gateway:nilReason in place of the result.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from lamplighter.adapters.literals import NIL, datetime_term, nil_reason
@@ -47,6 +48,11 @@ class LatestModel:
             return True
         self._times[stream.iri] = reading.time
         return False
+
+    def forget(self, streams: Iterable[Term]) -> None:
+        """What the observations of these streams have may be of a former rule."""
+        for stream in streams:
+            self._marks.pop(stream, None)
 
     def updates(self, reading: Reading) -> list[str]:
         """The updates that write a reading, in order."""

@@ -20,15 +20,16 @@ from typing import NamedTuple
 from lamplighter.adapters.literals import EXPIRED, FALSE, TRUE, datetime_term
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine.terms import Term
-from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, NIL_REASON, NUMERIC_VALUE, RESULT_TIME
+from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, NIL_REASON, NUMERIC_VALUE, RESULT_TIME, TIME_PROBLEM
 
-WINDOWS = 20
+WINDOWS = 10
 """In a lifetime: twice as many updates of a value may be pending."""
 
 
 class ValueEnd(NamedTuple):
-    """A delayed update, and its delay as an xsd:dayTimeDuration."""
+    """A delayed update, and its delay as an xsd:dayTimeDuration. kind: "off" or "expiry"; both may have one delay."""
 
+    kind: str
     sparql: str
     delay: str
 
@@ -68,17 +69,21 @@ class Lifetimes:
         while len(self._windows) > self._streams_max:
             self._windows.popitem(last=False)
         text = off_update(stream, at) if kind == "off" else expiry_update(stream, at)
-        return [ValueEnd(text, f"PT{lifetime_s + (at - received).total_seconds():.3f}S")]
+        return [ValueEnd(kind, text, f"PT{lifetime_s + (at - received).total_seconds():.3f}S")]
 
 
 def off_update(stream: Stream, reported: datetime) -> str:
     """Makes the value false, if it is still true by a report of this time or an earlier one."""
     observation = stream.observation
+    where = f"{stream.condition}{observation} <{HAS_SIMPLE_RESULT}> {TRUE} {_not_later(stream, reported)}"
+    if stream.lifetime is not None and stream.lifetime.expire_after_s is not None:
+        # The value still expires by the time of its report.
+        was, becomes = f"{observation} <{HAS_SIMPLE_RESULT}> {TRUE}", f"{observation} <{HAS_SIMPLE_RESULT}> {FALSE}"
+        return f"DELETE {{ {was} }}\nINSERT {{ {becomes} }}\nWHERE {{ {where} }}"
     return (
-        f"DELETE {{ {observation} <{HAS_SIMPLE_RESULT}> {TRUE} . {observation} <{RESULT_TIME}> ?time }}\n"
-        f"INSERT {{ {observation} <{HAS_SIMPLE_RESULT}> {FALSE} . {observation} <{RESULT_TIME}> ?now }}\n"
-        f"WHERE {{ {stream.condition}{observation} <{HAS_SIMPLE_RESULT}> {TRUE} {_not_later(stream, reported)} "
-        "BIND(NOW() AS ?now) }"
+        f"DELETE {{ {observation} <{HAS_SIMPLE_RESULT}> {TRUE} ; <{RESULT_TIME}> ?time ; <{TIME_PROBLEM}> ?problem }}\n"
+        f"INSERT {{ {observation} <{HAS_SIMPLE_RESULT}> {FALSE} ; <{RESULT_TIME}> ?now }}\n"
+        f"WHERE {{ {where} OPTIONAL {{ {observation} <{TIME_PROBLEM}> ?problem }} BIND(NOW() AS ?now) }}"
     )
 
 

@@ -55,8 +55,9 @@ class Repeats:
             if not same:
                 self._note(last, reading)
             return reading
-        ignored = same and keep.on_repeat == "ignore" and not last.interrupted
-        if ignored or (not same and not last.interrupted and _within(keep.dead_band, last.value, reading.value)):
+        unchanged = keep.on_repeat == "ignore" if same else _within(keep.dead_band, last.value, reading.value)
+        # A value that ends lasts from its last report.
+        if unchanged and not last.interrupted and reading.stream.lifetime is None:
             self._release(last, reading.stream.iri)  # what was held is not the newest any more
             return None
         if timedelta(0) <= reading.received - last.at < timedelta(seconds=keep.throttle_s):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
+import msgspec
 from paho.mqtt.client import topic_matches_sub
 
 from lamplighter.adapters.devices.output import Output
@@ -73,7 +74,8 @@ class MqttSender(Sender[CommandRule]):
         return rule.table.topic
 
     def lamp(self, rule: CommandRule) -> LampPart | None:
-        return rule.table.lamp
+        part = rule.table.lamp
+        return None if part is None else msgspec.structs.replace(part, of=f"{_broker_name(rule)} {part.of}")
 
     async def ready(self, rule: CommandRule) -> None:
         """Returns when the broker is connected. `send` refuses a broker that is not in the settings."""

@@ -101,5 +101,5 @@ class StateAsks:
             return  # it is due again with the next connection
         try:
             await inbox.publish(topic, payload.encode(), 0, retain=False)
-        except UpstreamError as error:
+        except (UpstreamError, ValueError) as error:  # a topic that MQTT does not have
             logger.debug("mqtt state not asked for", topic=topic, reason=error)

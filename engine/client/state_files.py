@@ -7,6 +7,7 @@ refuses the file, and says that a newer one wrote it.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -37,8 +38,8 @@ def state_document(path: Path, read: Any, kind: type[Document]) -> Document:
 class StateFile(Generic[Document]):
     """One file as a value of a type, with the members that the type does not have.
 
-    kind: a struct, or a list of structs. The first field of a struct in a list is its identity. cure: what to do where
-    the file is damaged.
+    kind: a struct, or a list of structs. The first field of a struct in a list, a text, is its identity. cure: what to
+    do where the file is damaged.
     """
 
     def __init__(self, path: Path, kind: type[Document], cure: str) -> None:
@@ -46,6 +47,7 @@ class StateFile(Generic[Document]):
         self._kind = kind
         self._cure = cure
         self._read: Any = None
+        self._next: Any = None
 
     def read(self) -> Document | None:
         """The value; None if there is no file. Raises ConfigurationError."""
@@ -64,16 +66,20 @@ class StateFile(Generic[Document]):
         return ConfigurationError(f"{self._path} is damaged ({reason}); {self._cure}")
 
     def encode(self, document: Document) -> bytes:
-        """What to write for a value; later values keep the same members."""
-        self._read = _with_unknown(document, self._read)
-        return msgspec.json.encode(self._read)
+        """What to write for a value. `commit` says that it is written."""
+        self._next = _with_unknown(document, self._read)
+        return msgspec.json.encode(self._next)
+
+    def commit(self) -> None:
+        """What was encoded last is in the file: later values keep its members."""
+        self._read = self._next
 
 
 def _with_unknown(value: Any, read: Any) -> Any:
     """A value as JSON has it, with the members of what was read that its type does not have."""
     if isinstance(value, msgspec.Struct):
         before = read if isinstance(read, dict) else {}
-        fields = msgspec.structs.fields(value)
+        fields = _fields(type(value))
         known = {field.encode_name for field in fields}
         members: dict[str, Any] = msgspec.to_builtins(value)
         for field in fields:
@@ -82,15 +88,16 @@ def _with_unknown(value: Any, read: Any) -> Any:
                 members[field.encode_name] = _with_unknown(inner, before.get(field.encode_name))
         return members | {name: member for name, member in before.items() if name not in known}
     if isinstance(value, list | tuple):
-        items = read if isinstance(read, list) else []
-        return [_with_unknown(item, _same(item, items)) for item in value]
+        first = value[0] if value else None
+        if not isinstance(first, msgspec.Struct) or not isinstance(read, list):
+            return [_with_unknown(item, None) for item in value]
+        identity = _fields(type(first))[0]
+        name = identity.encode_name
+        items = {one[name]: one for one in reversed(read) if isinstance(one, dict) and isinstance(one.get(name), str)}
+        return [_with_unknown(item, items.get(getattr(item, identity.name))) for item in value]
     return msgspec.to_builtins(value)
 
 
-def _same(item: Any, items: list[Any]) -> Any:
-    """What was read for an item of a list."""
-    if not isinstance(item, msgspec.Struct):
-        return None
-    identity = msgspec.structs.fields(item)[0]
-    value = getattr(item, identity.name)
-    return next((one for one in items if isinstance(one, dict) and one.get(identity.encode_name) == value), None)
+@lru_cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(kind)  # it takes longer than the rest

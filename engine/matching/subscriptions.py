@@ -129,7 +129,8 @@ class Subscriptions:
                 raise LimitExceededError(f"the first result of the subscription needs {error}") from error
             by_store = f"the first result needs {error}"
             if tried_first:
-                self._exceeded.put((parsed.key(terms, dataset), tuple(terms)), by_store, len(text))
+                size = min(len(text), UNPLANNED_CHARACTERS_MAX)  # a longer one would not be kept
+                self._exceeded.put((parsed.key(terms, dataset), tuple(terms)), by_store, size)
                 raise PlanExceededError(by_store) from error
             self._work.begin()
             unit, rows = self._evaluate(parsed, terms, dataset, by_store)

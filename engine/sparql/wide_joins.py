@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from lamplighter.engine.errors import LimitExceededError
@@ -44,6 +45,8 @@ def in_parts(text: str) -> str:
     if sum(map(text.count, _STEPS)) < RUN_MAX:
         return text
     found = list(tokens(text))
+    if any(one.is_word("CONSTRUCT") and other.text != "{" for one, other in pairwise(found)):
+        return text  # in the short form, the pattern is the template, too
     written, position = [], 0
     for start, end in _runs(found):
         triples = _Run(text, found[start:end]).triples()

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 ANSWER_S = 600  # longest wait for the next bytes; comparing a large backup takes minutes
 _CHECK_S = 20
 READ_S, CHANGE_S = 3.0, 30.0
-"""Wait for the beginning of an answer before the first look for a gateway. A change waits for one that restarts."""
+"""Wait for a gateway that is not there, and for the beginning of an answer before the next look for it. A change waits
+for one that restarts."""
 _LOOK_S = 1.0
 INSTALLED = Path("/var/lib/lamplighter")
 """The data folder of the service."""
@@ -131,6 +132,9 @@ def exchange(
 ) -> http.client.HTTPResponse:
     """The answer to one request. place: of the gateway, for errors. absence: None where it cannot be told."""
     try:
+        connection.connect()
+        if absence is not None:
+            _await_gateway(absence, place, path)
         connection.request(method, path, content, {"Connection": "close", **(headers or {})})
         if absence is not None:
             _await_head(connection.sock, absence, place, path)
@@ -149,6 +153,15 @@ def exchange(
             f"no gateway answers at {place}{path}: {reason}; is it running, and with this configuration?"
         ) from error
     raise _refusal(answer, body)
+
+
+def _await_gateway(absence: Absence, place: str, path: str) -> None:
+    """Waits for a gateway that restarts. Raises UpstreamError; then nothing was sent that a later one would do."""
+    end = time.monotonic() + absence.patience_s
+    while reason := absence.reason():
+        if time.monotonic() > end:
+            raise UpstreamError(f"no gateway answers at {place}{path}: {reason}")
+        time.sleep(_LOOK_S / 4)  # a lock has nothing to wait for
 
 
 def _await_head(answering: socket.socket, absence: Absence, place: str, path: str) -> None:

@@ -30,7 +30,7 @@ class QueuedRenewal(msgspec.Struct, frozen=True, eq=False):
 
 @dataclass(eq=False, repr=False)
 class DeliveredSubscriptions:
-    """By the id of the delivery. They begin as those of clients do (`Subscribers.begin`)."""
+    """By the id of the delivery. They begin as those of clients do (`Subscribers.run_subscription`)."""
 
     _ledger: Ledger
     _resumption: ResumptionService[Sink]

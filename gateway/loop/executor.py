@@ -117,12 +117,16 @@ class TaskExecutor:
             await self._follow_up(self._clock_commits.catch_up)
         dry_run, before = task.dry_run, ledger.log.sequence
         ledger.evaluations.prepared_s, ledger.evaluations.timed = 0.0, dry_run is not None
-        if task.begun and task.error is None:
-            self._queue.group.begun.append((task.priority, task.begun))
+        begun = task.begun if task.error is None else 0.0
+        if begun:
+            self._queue.group.begun.append((task.priority, begun))
             task.begun = 0.0
         try:
             result = await self._do(task.run, long=dry_run is not None, in_loop=kind.in_loop)
         except PlanExceededError:
+            if begun:  # it is not answered in this group
+                self._queue.group.begun.pop()
+                task.begun = begun
             task.dry_run = None
             await self._take(task, tasks)  # the store evaluates it now, so it has to pass a dry run
             return

@@ -68,7 +68,7 @@ class Reactions:
     def new_request(self) -> None:
         """A request comes from outside: what is pending goes before it, and the reactions that it leads to are counted
         from here. Raises ChangeLogError."""
-        if self._behind:
+        if self._behind or self.obligations.pending:
             self.flush_pending()
         self._in_a_row.clear()
 

@@ -206,6 +206,7 @@ class ClientRegistry:
         except OSError as error:
             reason = f"the credentials cannot be stored: {error.strerror}"
             raise UnauthorizedError("storing_credentials", reason) from error
+        self._file.commit()
         self.clients = clients
 
     def _tell(self, name: str) -> None:

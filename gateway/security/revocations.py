@@ -86,3 +86,4 @@ class RevokedTokens:
             except OSError as error:
                 reason = f"the log-out cannot be stored: {error.strerror}; it is lost if the gateway restarts"
                 raise UnauthorizedError("security_error", reason, 500) from error
+            self._file.commit()

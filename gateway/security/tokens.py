@@ -96,6 +96,7 @@ class TokenIssuer:
             if kept is None:
                 kept = _KeptKeys(_private_pem(ec.generate_private_key(ec.SECP256R1())))
                 disk.write_file(self._path, [self._file.encode(kept)])
+                self._file.commit()
         except OSError as error:
             raise ConfigurationError(f"{self._path}: {error.strerror}; the keys are stored there") from error
         self._use(kept)
@@ -151,6 +152,7 @@ class TokenIssuer:
             except OSError as error:
                 reason = f"the new key cannot be stored: {error.strerror}"
                 raise UnauthorizedError("security_error", reason, 500) from error
+            self._file.commit()
             self._use(kept)
 
     def _verify(self, token: str) -> tuple[_Payload, str]:

@@ -875,7 +875,8 @@ class _Entity:
             effect = told("gateway:effect", "effect", "text", "effect")
             choices = self._choices("effect_list")
             payload = '{"state": "ON", "effect": {json}}'
-            self.act("gateway:effect", suffix="effect", payload=payload, state=effect, values=choices)
+            lamp = self._lamp("mode", order=1)
+            self.act("gateway:effect", suffix="effect", payload=payload, state=effect, values=choices, lamp=lamp)
 
     def _json_colors(self, topic: object, modes: set[str]) -> None:
         """The parts of the object `color` in the modes of the light: rgb, rgbw and rgbww are 0 to 255, hs degrees and

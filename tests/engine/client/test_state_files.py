@@ -56,7 +56,10 @@ def test_members_of_a_newer_version_are_kept_with_what_they_belong_to(tmp_path: 
         "further": {"x": 1},
     }
     assert json.loads(file.encode(changed)) == expected
+    file.commit()
     assert json.loads(file.encode(changed)) == expected, "and again"
+    file.encode(Whole([]))
+    assert json.loads(file.encode(changed)) == expected, "what could not be written has forgotten nothing"
     assert "new" not in json.loads(file.encode(Whole([Item("b")])))["items"][0], "what went is forgotten"
 
 

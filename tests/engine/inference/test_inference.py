@@ -391,3 +391,22 @@ def test_a_node_with_many_neighbours_costs_no_more(
     engine.update(delete(" . ".join(edge.format(number) for number in range(20))))
     assert sum(listed) < 500
     assert inferred(engine) == {"hub type C"}
+
+
+def test_no_shape_of_update_writes_to_graphs_of_derived_triples() -> None:
+    """Also where the shape is frequent, so that a plan serves it."""
+    engine = Engine()
+    engine.update(insert(":A rdfs:subClassOf :B", ONTOLOGY))
+    engine.infer([None], [ONTOLOGY])
+    shapes = (
+        "INSERT DATA {{ GRAPH <{graph}> {{ <urn:s{number}> <urn:p> <urn:o> }} }}",
+        "DELETE DATA {{ GRAPH <{graph}> {{ <urn:s{number}> <urn:p> <urn:o> }} }}",
+    )
+    for shape in shapes:
+        for number in range(8):
+            engine.update(shape.format(graph="urn:g", number=number))
+        for graph in ("urn:lamplighter:inferred:default", "urn:lamplighter:violations"):
+            before = engine.quad_count
+            with pytest.raises(AccessDeniedError):
+                engine.update(shape.format(graph=graph, number=9))
+            assert engine.quad_count == before

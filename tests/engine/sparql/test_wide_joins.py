@@ -160,3 +160,10 @@ def test_a_client_is_told_at_a_subscription_and_an_update_and_may_query() -> Non
         with pytest.raises(LimitExceededError, match="joined in one group"):
             engine.update(f"INSERT {{ ?s <urn:new> 1 }} WHERE {where}")
         assert engine.subscription_count == 0
+
+
+def test_the_short_form_of_construct_stays_whole() -> None:
+    text = f"CONSTRUCT WHERE {{ {' . '.join(f'?s <urn:p{number}> ?o{number}' for number in range(RUN_MAX + 10))} }}"
+    assert in_parts(text) == text
+    long = text.replace("CONSTRUCT", "CONSTRUCT { ?s <urn:q> ?o1 }")
+    assert in_parts(long) != long
