@@ -15,7 +15,7 @@ import pytest
 
 from lamplighter.engine import Engine
 from lamplighter.engine.core import Commit, Subscription
-from lamplighter.engine.errors import BrokenEngineError, StoreError, UnknownSpuidError
+from lamplighter.engine.errors import BrokenEngineError, StoreError, UnknownSpuidError, check_type
 from lamplighter.engine.sparql.clock_function import CLOCK
 from lamplighter.engine.store.audit import Auditor
 from lamplighter.engine.store.quad_store import QuadStore
@@ -151,8 +151,9 @@ def plainly(commit: Callable[[], Commit]) -> Commit:
     return commit()
 
 
-_GUARD = (Engine.commit.__code__, Engine._enter.__code__, Engine._announce.__code__)
-"""Before a commit begins, and after it: they take an item from a list of one, and put it back, which does not fail."""
+_GUARD = (Engine.commit.__code__, check_type.__code__, Engine._enter.__code__, Engine._announce.__code__)
+"""Before a commit begins, and after it: they look at its argument, take an item from a list of one, and put it back,
+which does not fail."""
 
 
 class Interrupted:
