@@ -6,6 +6,8 @@ A broken connection stays broken; whoever uses it makes the next one.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 import time
 from abc import ABC, abstractmethod
@@ -23,6 +25,8 @@ from lamplighter.adapters.mqtt.credentials import BrokerCredentials
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 
 CONNECT_TIMEOUT_S = 5.0
+CLOSING_S = 0.2
+"""Wait for the broker to close its side; the loop waits, too."""
 PACKET_BYTES_MAX = 5 * 1024 * 1024
 """Of a packet that an MQTT 5 broker sends; it drops longer messages. MQTT 3.1.1 has no such limit."""
 PACKETS_PER_WAKEUP = 50
@@ -84,6 +88,18 @@ class _BufferedClient(mqtt.Client):
                 self._last_msg_out = time.monotonic()
         if sent < len(packets):
             self._packet_queue(_PUBACK[0], packets[sent:], mids[-1], 1)
+
+
+def _read_to_end(held: socket.socket) -> None:
+    """Reads until the broker has closed, too, for `CLOSING_S` at most."""
+    # A socket that is closed with unread data resets its connection. A broker then discards what it has not read yet:
+    # acknowledgements, so that it sends the messages again.
+    end = time.monotonic() + CLOSING_S
+    with suppress(OSError):
+        held.settimeout(CLOSING_S)
+        held.shutdown(socket.SHUT_WR)
+        while held.recv(RECEIVED_BYTES) and time.monotonic() < end:
+            pass
 
 
 class PahoConnection(ABC):
@@ -213,14 +229,17 @@ class PahoConnection(ABC):
 
     def close(self) -> None:
         """Sends what is queued and DISCONNECT, and closes the socket. May be called at any time and repeatedly."""
-        if self.client.socket() is None:
-            return
-        self.client.disconnect()
-        self.client.loop_write()
         sock: Any = self.client.socket()
-        if sock is not None:  # the broker does not read
-            self._forget(sock)
-            sock.close()
+        if sock is None:
+            return
+        with socket.socket(fileno=os.dup(sock.fileno())) as held:
+            self.client.disconnect()
+            self.client.loop_write()
+            sock = self.client.socket()
+            if sock is not None:  # the broker does not read
+                self._forget(sock)
+                sock.close()
+            _read_to_end(held)
 
     def _forget(self, sock: Any) -> None:
         self.loop.remove_reader(sock)
