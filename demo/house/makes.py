@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,7 +22,7 @@ class DeviceMessage(NamedTuple):
     retain: bool = False
 
 
-class HouseDevice:
+class HouseDevice(ABC):
     """One device. number: makes it unique in the house.
 
     truth: what it measures and what state it has, by the names that the gateway gives them. identity: format and
@@ -38,16 +39,16 @@ class HouseDevice:
         self.is_silent = False
 
     @property
-    def identity(self) -> tuple[str, str]:
-        raise NotImplementedError
+    @abstractmethod
+    def identity(self) -> tuple[str, str]: ...
 
     def announcements(self) -> Sequence[DeviceMessage]:
         """What it says of itself when it connects."""
         return ()
 
+    @abstractmethod
     def report(self) -> Sequence[DeviceMessage]:
         """All of its state, as it says it when it connects."""
-        raise NotImplementedError
 
     def changed(self, name: str) -> Sequence[DeviceMessage]:
         """What it says after a change of one value."""
@@ -359,9 +360,9 @@ class Entities(HouseDevice):
     def identity(self) -> tuple[str, str]:
         return self.source, self.name
 
+    @abstractmethod
     def configs(self) -> dict[str, dict[str, Any]]:
         """Its entities by component, each with what only it has."""
-        raise NotImplementedError
 
     def announcements(self) -> Sequence[DeviceMessage]:
         device = {"ids": [self.name], "name": self.name, "mf": "House", "sw": "1.0"}

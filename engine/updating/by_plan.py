@@ -234,7 +234,7 @@ class UpdatePlan:
         if makes:
             store.check(inserts)
             store.check(deletes)
-        if write.names is not None or write.asserted:
+        if not write.every:
             write.check((quad.g for quads in (inserts, deletes) for quad in quads), "write")
         asked = len(deletes) + len(inserts)
         wanted: Any = inserts

@@ -17,7 +17,6 @@ CELL_CHARACTERS_MAX: Final = 300
 """Of a value in the text; the structured content has it whole."""
 
 _BINDINGS = '"bindings":['
-_BOOLEAN_BYTES_MAX = 1024
 _DECODER = json.JSONDecoder()
 _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
