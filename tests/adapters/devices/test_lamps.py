@@ -262,3 +262,32 @@ async def test_an_unreliable_lamp_ends_in_the_desired_states(seed: int, monkeypa
         assert broker.state == expected
         assert gateway.found("?a gateway:refused ?x") == []
         assert one.counters.sent == one.counters.acknowledged + one.counters.failed
+
+
+async def test_lamp_that_comes_on_again_has_all_its_parts() -> None:
+    """Some are switched on by their brightness."""
+    async with lamp() as (gateway, broker, one):
+        desire(gateway, state="true", brightness="50")
+        await settled()
+        await report(one, (SWITCH, TRUE), (LEVEL, number(50)))
+        desire(gateway, state="false")
+        await settled()
+        await report(one, (SWITCH, FALSE))
+        desire(gateway, state="true")
+        await settled()
+        assert json.loads(broker.messages[-1][1]) == {"state": "ON", "brightness": 50}
+
+
+async def test_rule_of_the_dataset_joins_no_lamp_of_a_file() -> None:
+    """Topics of rules of files are permitted; those of the dataset have to be in the setting."""
+    foreign, own = [], []
+    for count in range(8):
+        shared = {"of": f"kitchen{count}", "role": "switch"}
+        own.append(part(f"state{count}", "switch", "{value}", lamp=shared, topic=f"home/{count}/set"))
+        more = {"lamp": {**shared, "role": "part"}, "topic": f"zigbee2mqtt/bridge/request/{count}"}
+        foreign.append(part(f"foreign{count}", "part", "{value}", **more))
+    gateway, broker = StatesGateway(), NotingBroker()
+    async with running(gateway, MqttSender({"default": broker}, ()), *foreign, files=own):
+        desire(gateway, **{f"{name}{count}": "true" for count in range(8) for name in ("state", "foreign")})
+        await settled()
+        assert {topic for topic, *_ in broker.messages} == {f"home/{count}/set" for count in range(8)}

@@ -98,3 +98,14 @@ def test_retained_value_of_unknown_age_ends_as_well() -> None:
     engine, [end] = written(reading("on", retained=True))
     engine.update(end.sparql)
     assert state(engine) == {"hasSimpleResult": "false"}
+
+
+def test_value_that_goes_off_expires_too_also_after_the_same_time() -> None:
+    both = rules(
+        '[[stream]]\ntopic = "t"\npayload = "boolean"\nproperty = "ex:p"\noff_delay_s = 40\nexpire_after_s = 40'
+    )
+    engine, due = written(*readings(both, "t", "on", received=NOON))
+    assert [(end.kind, end.delay) for end in due] == [("off", "PT40.000S"), ("expired", "PT40.000S")]
+    for end, after in zip(due, ({"hasSimpleResult": "false"}, {"nilReason": "expired"}), strict=True):
+        engine.update(end.sparql)
+        assert state(engine) == after

@@ -109,3 +109,8 @@ def test_first_report_after_an_interruption_is_written_and_confirms_the_value() 
     assert [written("1"), written("1")] == [True, False]
     repeats.interrupt()
     assert [written("1.5"), written("1.6")] == [True, False]
+
+
+def test_value_that_ends_is_written_with_each_report() -> None:
+    for keys in ('on_repeat = "ignore"', "dead_band = 5"):
+        assert kept(f"{keys}\nexpire_after_s = 60", [(0, "1"), (30, "1")]) == [(0, "1", False), (30, "1", False)]

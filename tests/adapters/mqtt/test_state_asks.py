@@ -27,6 +27,8 @@ class Session:
         assert (qos, retain) == (0, False)
         if topic == "fails":
             raise UpstreamError("the broker is not connected")
+        if topic == "invalid":
+            raise ValueError("Publish topic is too long.")  # as paho does
         self.sent.append((topic, payload.decode()))
 
 
@@ -85,7 +87,9 @@ async def test_devices_are_asked_once_a_connection_when_the_rules_are_known() ->
         looks += 1
         return known
 
-    asks = StateAsks(lambda broker: [("a/get", "1"), ("fails", "2"), ("b/get", "3")] if broker == "home" else [])
+    asks = StateAsks(
+        lambda broker: [("a/get", "1"), ("fails", "2"), ("invalid", "2"), ("b/get", "3")] if broker == "home" else []
+    )
     asks.follow({"home": session}, rules_known)
     async with beside(asks.send_due()):
         session.subscribed.set()

@@ -9,6 +9,7 @@ import pytest
 from lamplighter.engine import Engine
 from lamplighter.engine.matching import subscriptions
 from lamplighter.engine.matching.analysis import PATTERNS_MAX, WIDE
+from lamplighter.engine.matching.registry import UNPLANNED_CHARACTERS_MAX
 from lamplighter.engine.matching.source_text import LOOPS_MAX, Source
 from lamplighter.engine.slices import Slices
 from lamplighter.engine.work import Meter, PlanExceededError, Work
@@ -150,3 +151,13 @@ def test_a_caller_may_have_what_the_plan_cannot_do_tried_first() -> None:
         assert (one.spu_class, len(one.first)) == ("re-evaluated", 5**5)
         other = text.replace("urn:p0", "urn:q")
         assert engine.subscribe(other, tried_first=True).spu_class != "re-evaluated"
+
+
+def test_long_text_that_the_plan_cannot_do_is_remembered() -> None:
+    text = f"SELECT * {{ {' '.join(f'?s <urn:p{number % 4}> ?o{number} .' for number in range(17))} }}"
+    text += " " * UNPLANNED_CHARACTERS_MAX
+    with Engine(evaluation_ms_max=5) as engine:
+        engine.update("INSERT DATA { <urn:s> <urn:p0> 1, 2, 3, 4, 5 ; <urn:p1> 1 ; <urn:p2> 1 ; <urn:p3> 1 }")
+        with pytest.raises(PlanExceededError):
+            engine.subscribe(text, tried_first=True)
+        assert engine.subscribe(text, tried_first=True).spu_class == "re-evaluated"

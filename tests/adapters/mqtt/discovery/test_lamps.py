@@ -283,3 +283,10 @@ def test_template_that_is_not_understood_is_a_problem() -> None:
         json.dumps(TEMPLATE | {"command_on_template": "{% for x in y %}"}).encode(),
     )
     assert ["is not understood" in one.reason for one in changes.problems] == [True]
+
+
+def test_effect_of_a_json_light_is_a_part_of_its_lamp() -> None:
+    """Sent by itself, it would turn a lamp on that is to be off."""
+    device = announced("homeassistant", home(JSON_LIGHT, effect=True, effect_list=["rainbow"]))
+    [effect] = [one for one in device.actuators if one.kind == "gateway:effect"]
+    assert effect.command["lamp"]["role"] == "mode"
