@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import ChangeLogError, GatewayError
 from lamplighter.engine.protocol import Results
 from lamplighter.gateway.clock import iso
+from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop import reactions as reactions_of_loop
 from lamplighter.gateway.loop.runner import Runner
@@ -279,3 +281,28 @@ async def test_an_application_reacts_once_to_what_became_due_while_the_gateway_w
     [(sequence, instant)] = clock_commits(records(tmp_path))
     assert instant == iso(START + timedelta(hours=1))  # one commit for all that is late
     assert reactions(tmp_path) == [("alarm/a/added", sequence)]
+
+
+async def test_reaction_that_the_log_refused_comes_before_the_next_update(tmp_path: Path) -> None:
+    """Its trigger was appended by a clock that was set back."""
+    clock, refusals = FakeClock(), 1
+    async with recovered_runner(tmp_path, clock, [application("alarm", ALARM)]) as runner:
+        await update(runner, opened("a"))
+        await time_passes(runner, clock, 301)
+        append = runner._log.append
+
+        def appended(entry: LogEntry, *more: Any) -> Record:
+            nonlocal refusals
+            if entry.cause is not None and entry.cause.kind == "application" and refusals:
+                refusals -= 1
+                raise ChangeLogError("No space left on device", path=tmp_path, hint="free some space")
+            return append(entry, *more)
+
+        runner._log.append = appended  # type: ignore[method-assign]
+        clock.step(-timedelta(seconds=120))
+        with suppress(ChangeLogError):
+            await runner._clock_commits.fire()
+        assert not refusals
+        await update(runner, PREFIX + " INSERT DATA { :x :unrelated 1 }")
+    kinds = [record.cause.kind for record in records(tmp_path) if record.cause is not None]
+    assert kinds[-3:] == ["clock", "application", "http"]
