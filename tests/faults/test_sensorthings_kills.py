@@ -39,6 +39,10 @@ def test_kills_lose_no_observation(tmp_path: Path) -> None:
         mqtt_table = {"host": "127.0.0.1", "port": broker.port}
         with GatewayProcess(tmp_path, sensorthings={"enabled": True, "mqtt": True}, mqtt=mqtt_table) as gateway:
             gateway.update(SMALL_HOUSE)
+            deadline = time.monotonic() + TIMEOUT_S
+            with arrived:  # it has begun; before, nothing but the present Observation is promised
+                while 20.5 not in came:
+                    assert arrived.wait(deadline - time.monotonic()), came
             number = 0
             for _ in range(KILLS):
                 for _ in range(UPDATES):

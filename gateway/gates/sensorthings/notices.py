@@ -8,7 +8,8 @@
 
 The messages of one Datastream come in the order of their commits. After a broken connection or a restart the door goes
 on behind the last acknowledged notification; what was sent without an acknowledgement is sent again, with the same
-@iot.id and resultTime. Where it cannot go on, and at the first start, it publishes the Observations that are there.
+@iot.id and resultTime. Where it cannot go on, and at the first start, it publishes the Observations that are there, and
+what changes while these are on their way, also after a restart.
 The retained messages of a Datastream without an Observation are deleted, also of one that left while the door was away.
 """
 
@@ -68,9 +69,12 @@ QUERIES: Final = (f"{_SELECT} {{ {_PATTERN} }}", f"{_SELECT} {{ GRAPH ?g {{ {_PA
 _Row = Mapping[str, Term]
 
 
-class _AcknowledgedPlace(msgspec.Struct, frozen=True):
+class _AcknowledgedPlace(msgspec.Struct, frozen=True, omit_defaults=True):
+    """begins: whether Observations of the first result may not have been acknowledged."""
+
     spuid: str
     sequence: int
+    begins: bool = False
 
 
 class _Missed(msgspec.Struct):
@@ -246,41 +250,84 @@ class Notices:
             raise errors.exceptions[0] from None
 
     async def _publish_query(self, connection: BrokerConnection, number: int) -> None:
-        """Publishes the Observations of one query, until the connection ends. Raises UpstreamError."""
+        """Publishes the Observations of one query, until the connection ends. Raises UpstreamError, OSError."""
         while True:
             sink = NoticeSink()
             place = self._places[number]
-            resume = Resume(KEEP) if place is None else Resume(KEEP, place.spuid, place.sequence)
+            spuid = await self._subscribe(number, sink, None if place is None or place.begins else place)
             try:
-                spuid = await self._runner.subscribe(QUERIES[number], sink, None, None, resume=resume, caller=ANYBODY)
-            except GatewayError as error:
-                raise UpstreamError(f"the gateway refuses the subscription: {error}") from error
-            try:
+                if place is None or place.spuid != spuid:
+                    await self._begin(connection, spuid, number)
                 await self._clear(connection, self._retained.topics)
                 await self._follow(connection, sink, spuid, number)
             finally:
-                if sink.ended_by is None:
+                place = self._places[number]
+                if place is None or place.spuid != spuid:
+                    self._end(spuid, sink)  # no place names it, so that nobody would resume it
+                elif sink.ended_by is None:
                     self._runner.disconnect(sink, [spuid])
             await self._runner.probe()  # the sink is detached
+
+    async def _subscribe(self, number: int, sink: NoticeSink, place: _AcknowledgedPlace | None) -> str:
+        """The spuid; another one than that of the place if it cannot go on there. Raises UpstreamError."""
+        resume = Resume(KEEP) if place is None else Resume(KEEP, place.spuid, place.sequence)
+        try:
+            return await self._runner.subscribe(QUERIES[number], sink, None, None, resume=resume, caller=ANYBODY)
+        except GatewayError as error:
+            raise UpstreamError(f"the gateway refuses the subscription: {error}") from error
+
+    async def _begin(self, connection: BrokerConnection, spuid: str, number: int) -> None:
+        """Keeps the place of a new subscription before its first result is published, so that nothing is lost that
+        changes while that is on its way. Raises UpstreamError, OSError.
+
+        What a former one has missed that did not get further comes before. Its first result does not: that of the new
+        one has what is left of it.
+        """
+        sink = NoticeSink()
+        former = self._places[number]
+        if former is not None and former.begins:
+            sink.behind = True
+            while sink.behind:
+                sink = NoticeSink()
+                resumed = await self._subscribe(number, sink, self._places[number])
+                try:
+                    await self._publish_waiting(connection, sink, resumed, number, begins=True)
+                finally:
+                    self._runner.disconnect(sink, [resumed])
+        former, self._places[number] = self._places[number], _AcknowledgedPlace(spuid, 0, begins=True)
+        self._keep_places()
+        if former is not None:
+            self._end(former.spuid, sink)
+
+    def _end(self, spuid: str, sink: NoticeSink) -> None:
+        """Does not wait for it: what is not ended here ends by itself after KEEP."""
+        end = self._runner.unsubscribe(spuid, sink)
+        end.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _follow(self, connection: BrokerConnection, sink: NoticeSink, spuid: str, number: int) -> None:
         """Publishes what a sink receives; returns when nothing follows there."""
         while True:
             await sink.work.wait()
             sink.work.clear()
-            while sink.notices:
-                notice = sink.take()
-                await self._publish(connection, notice.rows)
-                if notice.left:
-                    await self._clear(connection, notice.left)
-                self._places[number] = _AcknowledgedPlace(spuid, notice.sequence)
-                if not sink.notices:
-                    self._keep_places()
+            await self._publish_waiting(connection, sink, spuid, number)
             if sink.ended_by is not None:
                 logger.warning("subscription of the observations ended", reason=sink.ended_by)
                 return
             if sink.behind:
                 return
+
+    async def _publish_waiting(
+        self, connection: BrokerConnection, sink: NoticeSink, spuid: str, number: int, *, begins: bool = False
+    ) -> None:
+        """Publishes what waits in a sink, and keeps the place behind it. Raises UpstreamError, OSError."""
+        while sink.notices:
+            notice = sink.take()
+            await self._publish(connection, notice.rows)
+            if notice.left:
+                await self._clear(connection, notice.left)
+            self._places[number] = _AcknowledgedPlace(spuid, notice.sequence, begins)
+            if not sink.notices:
+                self._keep_places()
 
     async def _publish(self, connection: BrokerConnection, rows: Sequence[_Row]) -> None:
         """Returns when the broker has acknowledged all. Raises UpstreamError, OSError."""

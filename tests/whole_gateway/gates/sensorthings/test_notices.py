@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import queue
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.gates.sensorthings.notices import PLACE_FILE, QUERIES
 from tests.support.brokers import Mosquitto, mosquitto, subscribed
 from tests.support.event_loops import until
-from tests.support.running_gateway import TIMEOUT_S, http, running_gateway, update
+from tests.support.running_gateway import TIMEOUT_S, health, http, running_gateway, update
 from tests.support.small_house import PREFIXES, SMALL_HOUSE
 from tests.support.tables import each_row
 
@@ -60,7 +60,28 @@ def listening(broker: Mosquitto, *filters: str) -> Iterator[Messages]:
 
 
 def tables(broker: Mosquitto, **more: object) -> dict[str, Any]:
-    return {"sensorthings": {"enabled": True, "mqtt": True, **more}, "mqtt": {"host": "127.0.0.1", "port": broker.port}}
+    return tables_at(broker.port, **more)
+
+
+def tables_at(port: int, **more: object) -> dict[str, Any]:
+    return {"sensorthings": {"enabled": True, "mqtt": True, **more}, "mqtt": {"host": "127.0.0.1", "port": port}}
+
+
+@asynccontextmanager
+async def broker_without_acknowledgements() -> AsyncIterator[tuple[int, asyncio.Event]]:
+    """Its port, and an event that is set when a message has come."""
+    came = asyncio.Event()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            if data[0] >> 4 == 1:  # CONNECT; level 5 has properties in its answer
+                writer.write(b"\x20\x03\0\0\0" if data[data.index(b"MQTT") + 4] == 5 else b"\x20\x02\0\0")
+            if data[0] >> 4 == 3:  # PUBLISH
+                came.set()
+        writer.close()
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1], came
 
 
 async def set_result(at: Addresses, value: int) -> None:
@@ -122,6 +143,28 @@ async def test_what_was_missed_comes_in_order_after_a_restart(tmp_path: Path) ->
                 await set_result(at, 6)
                 came = await messages.until(STREAM, 6)
         assert came == [2, 3, 4, 5, 6] or came == [1, 2, 3, 4, 5, 6], "the last may come again"
+
+
+@each_row("starts", [1, 2])
+async def test_what_changes_while_the_first_are_on_their_way_is_published(tmp_path: Path, starts: int) -> None:
+    """starts: how often the gateway starts before something is acknowledged."""
+    async with running_gateway(tmp_path) as at:
+        assert (await update(at, SMALL_HOUSE)).status == 200
+    values = iter(range(1, 100))
+    async with broker_without_acknowledgements() as (port, came):
+        for _ in range(starts):
+            async with running_gateway(tmp_path, **tables_at(port)) as at:
+                await asyncio.wait_for(came.wait(), TIMEOUT_S)
+                came.clear()
+                for _ in range(3):
+                    await set_result(at, next(values))
+    with mosquitto() as broker, listening(broker, STREAM) as messages:
+        async with running_gateway(tmp_path, **tables(broker)) as at:
+            last = next(values)
+            await set_result(at, last)
+            came_now = await messages.until(STREAM, last)
+            assert list(dict.fromkeys(came_now)) == list(range(1, last + 1))
+            assert (await health(at))["resumable"]["subscriptions"] == len(QUERIES), "no other one is left behind"
 
 
 async def removed(at: Addresses, number: int) -> None:
