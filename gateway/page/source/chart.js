@@ -77,7 +77,6 @@ const WIDTH = 96, TALL = 22;
 
 // The last numbers as a line without axes; the value beside it says the same in words.
 export function Sparkline({ points, steps }) {
-    if (points.length < 2) return html`<span class="spark"></span>`;
     const first = points[0][0], span = points[points.length - 1][0] - first || 1;
     const numbers = points.map(([, number]) => number);
     const low = Math.min(...numbers), range = Math.max(...numbers) - low || 1;

@@ -9,6 +9,11 @@ export function Failure({ error }) {
     return error ? html`<p class="failure" role="alert"><bdi>${cut(error.message)}</bdi></p>` : null;
 }
 
+// A name that may end its line behind a sign or before a capital, so that it is not broken between any two letters.
+export function Name({ text: name }) {
+    return name.split(/(?<=[_\-./:])(?=.)|(?<=\p{Ll})(?=\p{Lu})/u).map((part, index) => (index ? html`<wbr />${part}` : part));
+}
+
 // A sentence of the gateway, in which `backticks` mark commands and settings.
 export function Prose({ text: sentence }) {
     return cut(sentence).split("`").map((part, index) => (index % 2 ? html`<code>${part}</code>` : html`<bdi>${part}</bdi>`));

@@ -34,11 +34,16 @@ export function shortIri(iri) {
     return iri;
 }
 
-// The last part of an IRI: what people call the thing. A number has the part before it: lamp/1.
+// The last part of an IRI: what people call the thing. One that is a number has the part before it: lamp/1, but co2.
 export function localName(iri) {
     const short = shortIri(iri);
-    const found = /(?:[^/#:]+[/#:])?\d+$/.exec(short) ?? /[^/#:]+$/.exec(short);
+    const found = /[^/#:]+[/#:]\d+$/.exec(short) ?? /[^/#:]+$/.exec(short);
     return found ? found[0] : short;
+}
+
+// A label within what is called `title`: "Hall lamp power" is power in the card "Hall lamp".
+export function labelWithin(label, title) {
+    return label.startsWith(`${title} `) ? label.slice(title.length + 1) : label;
 }
 
 export function unitSign(unit, code) {

@@ -114,6 +114,111 @@ def test_a_reading_of_a_plain_update_is_shown_too(browser: Browser, empty: Site)
     has(browser, ".card", "value", "20.5")
 
 
+NAMES = {
+    "http://lamplighter.local/co2": "co2",
+    "http://lamplighter.local/pm25": "pm25",
+    "http://lamplighter.local/room/1/so2": "so2",
+    "http://example.org/ns#voc-index_10": "voc-index_10",
+    "http://example.org/channel/7": "channel/7",
+    "urn:sensors:uv2": "uv2",
+    "urn:sensors:12": "sensors:12",
+}
+"""IRI of a property -> its name in Now."""
+UNITS = {"M3": "m³", "PA": "Pa", "MicroGM-PER-M3": "µg/m³", "KiloGM-PER-M2": "KiloGM-PER-M2", "H2O": "H2O"}
+"""Name of a unit of QUDT -> its sign in Now."""
+
+
+def test_names_and_units_that_end_in_digits_are_whole(browser: Browser, empty: Site) -> None:
+    names = " ".join(
+        f":n{number} sosa:madeBySensor :s ; sosa:observedProperty <{iri}> ; sosa:hasSimpleResult {number} ."
+        for number, iri in enumerate(NAMES)
+    )
+    units = " ".join(
+        f":u{number} sosa:madeBySensor :s ; sosa:hasFeatureOfInterest :units ; sosa:hasSimpleResult {number} . "
+        f":us{number} gateway:liveObservation :u{number} ; "
+        f"<http://qudt.org/schema/qudt/hasUnit> <http://qudt.org/vocab/unit/{unit}> ."
+        for number, unit in enumerate(UNITS)
+    )
+    empty.gateway.update(f"{PREFIXES} INSERT DATA {{ {names} {units} }}")
+    open_view(browser, empty.at("now"), "Now")
+    for number, name in enumerate(NAMES.values()):
+        has(browser, ".card .row", f"{name} {number}")
+    for number, sign in enumerate(UNITS.values()):
+        has(browser, ".card .row", f"value s {number} {sign}")
+
+
+def test_people_read_labels(browser: Browser, empty: Site) -> None:
+    empty.gateway.update(
+        f"""{PREFIXES} INSERT DATA {{ :hall rdfs:label "Hall lamp" ; sosa:hosts :lamp .
+        :o1 sosa:madeBySensor :s1 ; sosa:hasFeatureOfInterest :hall ; sosa:observedProperty :p ;
+          sosa:hasSimpleResult 7 . :s1 rdfs:label "Hall lamp power" .
+        :o2 sosa:madeBySensor :s2 ; sosa:hasFeatureOfInterest :hall ; sosa:observedProperty :q ;
+          sosa:hasSimpleResult 8 . :q rdfs:label "Quality" .
+        :lamp gateway:desiredState true ; rdfs:label "Hall lamp switch" }}"""
+    )
+    open_view(browser, empty.at("now"), "Now")
+    has(browser, ".card", "Hall lamp power 7", "Quality 8", "switch")
+    rows = text_of(browser, ".card .row .name").split()
+    assert rows[:3] == ["power", "Quality", "switch"]
+
+
+def test_ages_are_shown_whole(browser: Browser, empty: Site) -> None:
+    ages = {"47 min": "PT47M20S", "23 h": "PT23H30M", "364 d": "P364DT1H"}
+    for number, ago in enumerate(ages.values()):
+        empty.gateway.update(
+            f"{PREFIXES} INSERT {{ :o{number} sosa:madeBySensor :s ; sosa:hasSimpleResult 1234567.125 ; "
+            f"sosa:observedProperty :illuminanceInTheLongHallway ; sosa:resultTime ?then }} "
+            f"WHERE {{ BIND(NOW() - '{ago}'^^xsd:dayTimeDuration AS ?then) }}"
+        )
+    browser.look(390, 844)
+    open_view(browser, empty.at("now"), "Now")
+    for text in ages:
+        has(browser, ".card .age", text)
+    clipped = "return [...document.querySelectorAll('.card .age')].filter(it => it.scrollWidth > it.clientWidth).length"
+    assert browser.run(clipped) == 0
+    assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_device_of_many_readings_shows_some_until_it_is_asked(browser: Browser, empty: Site) -> None:
+    many = " ".join(
+        f":o{number} sosa:madeBySensor :s{number} ; sosa:hasFeatureOfInterest :inverter ; "
+        f"sosa:observedProperty :value{number} ; sosa:hasSimpleResult {number} ."
+        for number in range(200)
+    )
+    empty.gateway.update(
+        f"{PREFIXES} INSERT DATA {{ {many} :box sosa:hosts :s150 ; gateway:online false . "
+        ":inverter sosa:hosts :relay . :relay gateway:desiredState true }"
+    )
+    count = "return document.querySelectorAll('.card .row:not(.actuator)').length == $[0]"
+    open_view(browser, empty.at("now"), "Now")
+    browser.until(count, 12)
+    has(browser, ".card .row", "value150", "offline")
+    has(browser, ".card .row.actuator", "relay")
+    press_button(browser, "All 200 readings")
+    browser.until(count, 200)
+    press_button(browser, "First 12 readings")
+    browser.until(count, 12)
+
+
+def test_many_problems_are_one_line_until_they_are_asked_for(browser: Browser, empty: Site) -> None:
+    away = " ".join(f':box{number} gateway:online false ; rdfs:label "box {number}" .' for number in range(60))
+    empty.gateway.update(f"{PREFIXES} INSERT DATA {{ {away} }}")
+    open_view(browser, empty.at("now"), "Now")
+    has(browser, ".problems summary", "60 devices are offline")
+    has(browser, ".problems .offline", "box 0", "and 10 more")
+    empty.broker.stop()
+    try:
+        has_after_return(browser, ".problems summary", "problem", "60 devices are offline")
+        browser.until(
+            "const found = document.querySelector('.problems details');"
+            "return document.querySelectorAll('.problems .component').length < 3 || !found.open"
+        )
+        browser.until("const it = document.querySelector('.problems details'); it.open = true; return it.open")
+        has(browser, ".problems .components", str(empty.broker.port))
+    finally:
+        empty.broker.start()
+
+
 # --- Query ---------------------------------------------------------------------------------------------
 
 

@@ -5,13 +5,15 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { Sparkline } from "../chart.js";
 import { getJson, top } from "../gateway.js";
 import { html } from "../html.js";
-import { Failure, Head, Iri, usePolled, useTick } from "../parts.js";
+import { Failure, Head, Iri, Name, usePolled, useTick } from "../parts.js";
 import { followed, go } from "../route.js";
 import { age, cut, isBoolean, lasting, isNumber, localName, numberText, text } from "../terms.js";
 import { HealthComponent } from "./health.js";
 import { Site } from "./site.js";
 
 const HEALTH_MS = 5000;
+const ROWS_MAX = 12; // readings of a card that are shown without being asked for
+const OFFLINE_MAX = 50;
 
 function Value({ value, unit }) {
     if (isBoolean(value)) {
@@ -35,10 +37,10 @@ function doubt(stream) {
 }
 
 function Stream({ stream, now, alike }) {
-    const name = localName(stream.property) || "value";
-    return html`<li class=${stream.offline ? "row away" : "row"}>
-        <span class="name"><bdi title=${cut(stream.property)}>${cut(name, 80)}</bdi>${alike ? html` <small><bdi>${cut(localName(stream.sensor), 60)}</bdi></small>` : null}</span>
-        ${doubt(stream) ? html`<span class="tag warn">${doubt(stream)}</span>` : html`<${Sparkline} points=${stream.points} steps=${isBoolean(stream.value)} />`}
+    const line = stream.points.length > 1;
+    return html`<li class=${doubt(stream) ? "row doubt" : line ? "row" : "row short"}>
+        <span class="name"><bdi title=${cut(stream.property)}><${Name} text=${cut(stream.name, 80)} /></bdi>${alike ? html` <small><bdi>${cut(localName(stream.sensor), 60)}</bdi></small>` : null}</span>
+        ${doubt(stream) ? html`<span class="tag warn">${doubt(stream)}</span>` : line ? html`<${Sparkline} points=${stream.points} steps=${isBoolean(stream.value)} />` : null}
         ${stream.nil ? html`<span class="value text">no value: <bdi>${cut(stream.nil, 60)}</bdi></span>` : html`<${Value} value=${stream.value} unit=${stream.unit} />`}
         <${Age} time=${stream.time} problem=${stream.problem} now=${now} />
     </li>`;
@@ -56,7 +58,7 @@ function Why({ iri, label }) {
         event.preventDefault();
         go("explain", { hash });
     };
-    return html`<a href=${`${top}page/explain${hash}`} title=${cut(iri)} onClick=${click}><bdi>${cut(label, 80)}</bdi><span class="hidden">: why?</span></a>`;
+    return html`<a href=${`${top}page/explain${hash}`} title=${cut(iri)} onClick=${click}><bdi><${Name} text=${cut(label, 80)} /></bdi><span class="hidden">: why?</span></a>`;
 }
 
 function Actuator({ one, now }) {
@@ -66,7 +68,7 @@ function Actuator({ one, now }) {
     // It is drawn as on only if it is, as far as the gateway knows.
     const on = !one.refused && /^(on|true|open|unlocked)$/i.test((state ?? shown)?.value ?? "");
     return html`<li class="row actuator">
-        <span class="name">${one.desired ? html`<${Why} iri=${one.iri} label=${one.label} />` : html`<bdi title=${cut(one.iri)}>${cut(one.label, 80)}</bdi>`}</span>
+        <span class="name">${one.desired ? html`<${Why} iri=${one.iri} label=${one.label} />` : html`<bdi title=${cut(one.iri)}><${Name} text=${cut(one.label, 80)} /></bdi>`}</span>
         <span class="states">${one.refused ? html`<span class="tag bad" title=${cut(one.refused)}>refused</span>`
             : one.offline ? html`<span class="tag warn">offline</span>`
             : one.differs ? html`<span class="tag warn">${one.reported ? "reports" : "confirmed"} <bdi>${stateText(state)}</bdi></span>`
@@ -83,7 +85,7 @@ function Actuator({ one, now }) {
 function shownOf(card, now) {
     const when = (time) => (time ? age(Math.max(0, now - Date.parse(time.value))) : "");
     const parts = [card.title, card.area];
-    for (const one of card.streams) parts.push(one.about, one.value?.value, one.unit, one.problem, one.nil, doubt(one), when(one.time), one.points.length, one.points.at(-1)?.[0]);
+    for (const one of card.streams) parts.push(one.about, one.name, one.value?.value, one.unit, one.problem, one.nil, doubt(one), when(one.time), one.points.length, one.points.at(-1)?.[0]);
     for (const one of card.actuators) {
         parts.push(one.iri, one.label, one.desired?.value, one.reported?.value, one.acknowledged?.value, one.refused, one.offline, when(one.time));
     }
@@ -95,18 +97,23 @@ class Feature extends Component {
         return shown !== this.props.shown;
     }
 
-    render({ card, now }) {
-        return html`<${Card} card=${card} now=${now} />`;
+    render({ card, now, wanted }) {
+        return html`<${Card} card=${card} now=${now} wanted=${wanted} />`;
     }
 }
 
-function Card({ card, now }) {
-    const names = card.streams.map((stream) => stream.property);
+// A card of many readings has those that are in doubt first, and the others when they are asked for.
+function Card({ card, now, wanted }) {
+    const [asked, setAsked] = useState(false), all = asked || wanted;
+    const names = card.streams.map((stream) => stream.name);
+    const first = all || card.streams.length <= ROWS_MAX ? card.streams
+        : [...card.streams].sort((a, b) => (doubt(b) === "offline") - (doubt(a) === "offline")).slice(0, ROWS_MAX);
     return html`<section class=${card.trouble ? "card trouble" : "card"} aria-label=${cut(card.title, 120)}>
         <h2>${card.iri ? html`<${Iri} iri=${card.iri} label=${cut(card.title, 120)} />` : html`<bdi>${cut(card.title, 120)}</bdi>`}${card.area ? html` <small><bdi>${cut(card.area, 60)}</bdi></small>` : null}</h2>
         <ul>
-            ${card.streams.map((stream) => html`<${Stream} key=${stream.about} stream=${stream} now=${now}
-                alike=${names.filter((name) => name === stream.property).length > 1} />`)}
+            ${first.map((stream) => html`<${Stream} key=${stream.about} stream=${stream} now=${now}
+                alike=${names.indexOf(stream.name) !== names.lastIndexOf(stream.name)} />`)}
+            ${card.streams.length > ROWS_MAX ? html`<li><button class="more" aria-expanded=${all} onClick=${() => setAsked(!asked)}>${all ? `First ${ROWS_MAX} readings` : `All ${card.streams.length} readings`}</button></li>` : null}
             ${card.actuators.map((one) => html`<${Actuator} key=${one.iri} one=${one} now=${now} />`)}
         </ul>
     </section>`;
@@ -118,17 +125,28 @@ function Problems({ health, offline, now }) {
         || iri.endsWith(name.replace("device/", "/"))));
     const wrong = (health?.components ?? []).filter((one) => one.state !== "ok" && !listed(one.name));
     const told = health?.components ? [] : health?.problems ?? [];
-    if (!wrong.length && !told.length && !offline.length) return null;
-    return html`<section class="problems" aria-label="Problems">
-        ${wrong.length || told.length ? html`<ul class="components">
+    const problems = wrong.length + told.length, [chosen, setChosen] = useState(null);
+    if (!problems && !offline.length) return null;
+    const counts = [
+        problems === 1 ? "1 problem" : problems ? `${problems} problems` : "",
+        offline.length === 1 ? "1 device is offline" : offline.length ? `${offline.length} devices are offline` : "",
+    ].filter(Boolean).join(", ");
+    // Many would push the readings off a phone.
+    const few = problems + Math.min(offline.length, 1) <= 2;
+    const toggle = ({ currentTarget: { open } }) => setChosen(open === few ? null : open);
+    return html`<section class="problems" aria-label="Problems"><details open=${chosen ?? few} onToggle=${toggle}>
+        <summary><strong>${counts}</strong>${wrong.length ? html` <small><bdi>${cut(wrong.map((one) => one.name).join(", "), 120)}</bdi></small>` : null}</summary>
+        ${problems ? html`<ul class="components">
             ${wrong.map((one) => html`<${HealthComponent} key=${one.name} one=${one} />`)}
             ${told.map((problem) => html`<li class=${`component ${health.status === "degraded" ? "warn" : "bad"}`}><p><bdi>${cut(problem)}</bdi></p></li>`)}
         </ul>` : null}
-        ${offline.length ? html`<div class="component warn"><strong>${offline.length === 1 ? "1 device is offline" : `${offline.length} devices are offline`}</strong>
-            <ul class="offline">${offline.slice(0, 50).map(({ iri, label, seen, reason }) => html`<li key=${iri}>
+        ${offline.length ? html`<div class="component warn"><ul class="offline">
+            ${offline.slice(0, OFFLINE_MAX).map(({ iri, label, seen, reason }) => html`<li key=${iri}>
                 <${Iri} iri=${iri} label=${label ? cut(label, 120) : undefined} />${seen ? html` <small>${lasting(now - Date.parse(seen))}</small>` : null}${reason ? html` <small><bdi>${cut(reason, 200)}</bdi></small>` : null}
-            </li>`)}</ul></div>` : null}
-    </section>`;
+            </li>`)}
+            ${offline.length > OFFLINE_MAX ? html`<li><small>and ${offline.length - OFFLINE_MAX} more</small></li>` : null}
+        </ul></div>` : null}
+    </details></section>`;
 }
 
 function Empty() {
@@ -143,7 +161,7 @@ function Empty() {
 }
 
 function matches(card, wanted) {
-    const words = [card.title, card.iri, card.area, ...card.streams.map((one) => one.property), ...card.actuators.map((one) => one.label)];
+    const words = [card.title, card.iri, card.area, ...card.streams.flatMap((one) => [one.name, one.property]), ...card.actuators.map((one) => one.label)];
     return words.some((word) => word.toLowerCase().includes(wanted));
 }
 
@@ -169,6 +187,6 @@ export function Now() {
         <${Failure} error=${error} />
         ${failures.map((failure) => html`<${Failure} error=${failure} />`)}
         <${Problems} health=${health} offline=${known?.offline() ?? []} now=${now} />
-        ${cards.length ? html`<div class="cards">${shown.map((card) => html`<${Feature} key=${card.iri} card=${card} now=${now} shown=${shownOf(card, now)} />`)}</div>`
+        ${cards.length ? html`<div class="cards">${shown.map((card) => html`<${Feature} key=${card.iri} card=${card} now=${now} wanted=${wanted !== ""} shown=${`${wanted !== ""} ${shownOf(card, now)}`} />`)}</div>`
             : known?.loaded ? html`<${Empty} />` : html`<p class="note" role="status">Loading…</p>`}`;
 }

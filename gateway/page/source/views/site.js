@@ -1,6 +1,6 @@
 // What Now shows, kept from subscriptions: readings, actuators, devices, by feature of interest.
 import { subscribe } from "../live.js";
-import { isBoolean, isNumber, localName, natural, shortIri, text, unitSign } from "../terms.js";
+import { isBoolean, isNumber, labelWithin, localName, natural, shortIri, text, unitSign } from "../terms.js";
 
 const POINTS_MAX = 60;
 const CHANGED_MS = 100;
@@ -182,7 +182,7 @@ export class Site {
         return device ? this.indexes.areas.get(device).area.value : "";
     }
 
-    // The streams: { about, feature, property, sensor, value, time, problem, unit, points, offline, nil, unconfirmed }.
+    // The streams: { about, stream, feature, property, sensor, value, time, problem, unit, points, offline, nil, unconfirmed }.
     // nil: why there is no value; unconfirmed: nothing was heard of it since the connection to its broker.
     streams() {
         const { values, absent, sources, events, sensors, features, properties, streams, units } = this.indexes;
@@ -190,9 +190,10 @@ export class Site {
         const add = (about, row, described, unit) => {
             const sensor = sensors.get(described)?.sensor.value ?? "";
             const availability = sensor ? this.availability(sensor) : undefined;
-            const since = sources.get(streams.get(about)?.stream.value ?? about);
+            const stream = streams.get(about)?.stream.value ?? about;
+            const since = sources.get(stream);
             found.push({
-                about, sensor,
+                about, stream, sensor,
                 feature: features.get(described)?.feature.value ?? "",
                 property: properties.get(described)?.property.value ?? "",
                 value: row?.value, time: row?.time, problem: row?.problem?.value ?? "",
@@ -256,7 +257,12 @@ export class Site {
             card(shared ?? places[0] ?? "").actuators.push(actuator);
         }
         for (const one of cards.values()) {
-            one.streams.sort((a, b) => natural(a.property, b.property) || natural(a.sensor, b.sensor));
+            for (const stream of one.streams) {
+                const label = this.label(stream.stream) || this.label(stream.sensor) || this.label(stream.property);
+                stream.name = labelWithin(label, one.title) || localName(stream.property) || "value";
+            }
+            for (const actuator of one.actuators) actuator.label = labelWithin(actuator.label, one.title);
+            one.streams.sort((a, b) => natural(a.name, b.name) || natural(a.sensor, b.sensor));
             one.actuators.sort((a, b) => natural(a.label, b.label));
             one.trouble = one.streams.some((stream) => stream.offline)
                 || one.actuators.some((actuator) => actuator.refused || actuator.differs || actuator.offline);
