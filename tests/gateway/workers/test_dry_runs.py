@@ -520,5 +520,5 @@ async def test_a_long_update_follows_the_rule_of_exists(tmp_path: Path) -> None:
     data = "<http://s2> <http://in> <http://r3> . <http://r3> <http://label> 'L' ; <http://has> <http://s9>"
     async with recovered_runner(tmp_path) as runner:
         await update(runner, f"INSERT DATA {{ {data} }}")
-        await update(runner, f"{text} ; {triples(1000)}")
+        await update(runner, f"{text} ; {triples(2000)}")
         assert count(runner, "made") == 1
