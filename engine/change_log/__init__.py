@@ -6,6 +6,7 @@ Patch.
 
 from lamplighter.engine.change_log.codec import (
     INTEGER_MAX,
+    JOINT,
     RECORD_BYTES_MAX,
     RECORD_REST_BYTES_MAX,
     SUFFIX,
@@ -32,6 +33,7 @@ from lamplighter.engine.change_log.codec import (
 
 __all__ = [
     "INTEGER_MAX",
+    "JOINT",
     "RECORD_BYTES_MAX",
     "RECORD_REST_BYTES_MAX",
     "SUFFIX",

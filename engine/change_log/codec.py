@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Annotated, Literal, NamedTuple
 
 import google_crc32c
@@ -34,6 +34,9 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
 RECORD_BYTES_MAX = 256 * 1024 * 1024
 # Bytes of a line without its quads.
 RECORD_REST_BYTES_MAX = 16 * 1024 * 1024
+
+# Between the requests of which an update is made.
+JOINT = ";\n"
 
 _CRC = b',"crc":"'
 _TAIL = len(_CRC) + 8 + 2  # the member, eight hexadecimal digits, the closing quote and brace
@@ -62,7 +65,8 @@ class Timer(msgspec.Struct, frozen=True, omit_defaults=True):
     """A delayed update, due delay_us after the record's boot time, or at a wall-clock time.
 
     missed: ``run`` or ``skip``, for an update that becomes due while the gateway is off. client: the client whose
-    permissions apply when it is due, None for the gateway itself.
+    permissions apply when it is due, None for the gateway itself. parts: how many characters each of the requests has
+    that the update is made of, with `JOINT` between them, if there are several; each has the limits of a request.
     """
 
     id: str
@@ -71,6 +75,15 @@ class Timer(msgspec.Struct, frozen=True, omit_defaults=True):
     at: str | None = None
     missed: Missed = "run"
     client: str | None = None
+    parts: tuple[Count, ...] = ()
+
+    @property
+    def texts(self) -> list[str]:
+        """The requests that the update is made of."""
+        if not self.parts:
+            return [self.update]
+        ends = list(accumulate(self.parts, lambda end, length: end + len(JOINT) + length))
+        return [self.update[end - length : end] for end, length in zip(ends, self.parts, strict=True)]
 
 
 class Gap(msgspec.Struct, frozen=True, omit_defaults=True):

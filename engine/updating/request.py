@@ -111,12 +111,17 @@ class Request(msgspec.Struct, eq=False):
         self._found = found = UNKNOWN if self.using else self._updates.find(self.text)
         return found
 
+    @property
+    def texts(self) -> Sequence[str]:
+        """The texts that are read one by one."""
+        return self.parts or (self.text,)
+
     def _parsed(self) -> Sequence[Resolved]:
         if self._error is not None:
             raise self._error
         if self.operations is None:
             try:
-                self.operations = self._updates.operations(self.parts or (self.text,))
+                self.operations = self._updates.operations(self.texts)
             except RequestError as error:
                 self._error = error
                 raise

@@ -57,6 +57,12 @@ class _UpdateShape:
         self.plans: dict[tuple[Term, ...], UpdatePlan | None] = {}
 
 
+def operations_of(texts: Sequence[str]) -> list[Resolved]:
+    """The operations of texts, one after the other; each has the limits of a request. Raises RequestSyntaxError,
+    UnsupportedRequestError, LimitExceededError."""
+    return [operation for text in texts for operation in resolved(with_own_variables(text))]
+
+
 class Updates:
     """Caches the plans of update requests, and evaluates by a plan or by the store. The dataset is unchanged.
 
@@ -116,13 +122,12 @@ class Updates:
         return known, lifted.terms, None
 
     def operations(self, texts: Sequence[str]) -> Sequence[Resolved]:
-        """The operations of texts, one after the other; each has the limits of a request. Raises RequestSyntaxError,
-        UnsupportedRequestError, LimitExceededError."""
+        """The same, in slices."""
         characters = sum(map(len, texts))
         if characters > TEXT_MAX:
             self._slices.begin(characters)
         with self._slices.beside() if characters > TEXT_MAX else nullcontext():
-            return [operation for text in texts for operation in resolved(with_own_variables(text))]
+            return operations_of(texts)
 
     def occurred(self, skeleton: str) -> None:
         """Has the next text with this skeleton compiled: the store has accepted one."""

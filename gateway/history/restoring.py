@@ -173,12 +173,13 @@ def _timers(head: Record, now: datetime) -> Iterator[Timer]:
         left_us = None if due_us is None else max(0, due_us - now_us)
         if left_us is not None and left_us > DELAY_US_MAX:
             raise ValueError(f"delayed.pending[{number}]: it is due in {left_us} microseconds, later than any may be")
-        if timer.update not in good:
-            try:
-                parse_update(timer.update)
-            except RequestError as error:
-                raise ValueError(f"delayed.pending[{number}]: timer.update: {error}") from error
-            good.add(timer.update)
+        for text in timer.texts:
+            if text not in good:
+                try:
+                    parse_update(text)
+                except RequestError as error:
+                    raise ValueError(f"delayed.pending[{number}]: timer.update: {error}") from error
+                good.add(text)
         at = None if timer.at is None else iso(moment(timer.at))
         yield msgspec.structs.replace(timer, id=uuid.uuid4().hex, delay_us=left_us, at=at)
 

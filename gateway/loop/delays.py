@@ -59,6 +59,7 @@ class Delays:
             at=None if at is None else iso(at_moment(at)),
             missed=missed or settings.delayed.missed,
             client=client,
+            parts=tuple(map(len, request.parts)) if len(request.parts) > 1 else (),
         )
         if client is not None:
             self._check_quotas(client, timer)

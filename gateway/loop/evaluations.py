@@ -24,6 +24,7 @@ from lamplighter.engine.slices import LONG
 from lamplighter.engine.store.quad_store import SelectRun
 from lamplighter.engine.terms import Bag
 from lamplighter.engine.updating.request import Request
+from lamplighter.engine.work import PlanExceededError
 from lamplighter.gateway.loop.live_settings import LiveSettings, not_registered
 from lamplighter.gateway.loop.time_slicer import TimeSlicer
 from lamplighter.gateway.workers.ad_hoc import Reader
@@ -117,16 +118,23 @@ class Evaluations:
         self._left_s: float | None = None  # in a fork that tries them together: what is left to them
         engine.store.around_select = self.measure_select
 
-    def prepare(self, request: Request, access: Access) -> QuadDelta:
-        """The delta of an update. Nothing is changed. Raises GatewayError, StoreError for whatever is unexpected."""
+    def prepare(self, request: Request, access: Access, *, here: bool = False) -> QuadDelta:
+        """The delta of an update. Nothing is changed. Raises GatewayError, StoreError for whatever is unexpected.
+
+        here: whether the step waits for the trial of what is too much work for a plan, since nothing may come before
+        the update. Otherwise PlanExceededError is raised.
+        """
         begun, wall = thread_time() if self.timed else 0.0, perf_counter()
         self._tried = 0
         try:
             try:
                 return self._engine.prepare(request, access=access)
-            except _SeveralRiskyError:
+            except (_SeveralRiskyError, PlanExceededError) as error:
+                if isinstance(error, PlanExceededError) and not here:
+                    raise
                 with self._slicer.beside():
-                    self._try_here(lambda: self._evaluate_all(request, access), len(request.text) * CHARACTER_S)
+                    data_s = len(request.text) * CHARACTER_S
+                    self._try_here(lambda: self._evaluate_all(request, access), data_s, len(request.texts))
                 self._together = True
                 return self._engine.prepare(request, access=access)
         except GatewayError:
@@ -149,17 +157,21 @@ class Evaluations:
         event: str,
         ids: Mapping[str, Any],
         failed: Callable[[Exception], None],
+        *,
+        here: bool = False,
     ) -> QuadDelta:
         """The delta of an update whose requester does not wait. One that fails is logged, and has an empty delta.
 
         client: who asked for it, None for the gateway itself, which may do everything; its permissions of now count.
-        event, ids: for the log. failed: called with the error.
+        event, ids: for the log. failed: called with the error. here: as in `prepare`. Raises PlanExceededError as that.
         """
         try:
             access = FULL if client is None else self._current.access_of(client)
             if access is None:
                 raise not_registered(client or "")
-            return self.prepare(request, access)
+            return self.prepare(request, access, here=here)
+        except PlanExceededError:
+            raise
         except (RequestError, StoreError) as error:
             logger.error(event, **ids, reason=error)
             failed(error)
@@ -223,11 +235,11 @@ class Evaluations:
         if self._tried is not None:
             self._tried += 1
 
-    def _try_here(self, work: Callable[[], object], besides_s: float = 0.0) -> None:
+    def _try_here(self, work: Callable[[], object], besides_s: float = 0.0, times: int = 1) -> None:
         if not self.following and not self._slicer.elsewhere:
             self._slicer.begin(LONG)  # the loop is not to wait for a fork
         try:
-            self._reader.try_here(work, besides_s)
+            self._reader.try_here(work, besides_s, times)
         except LimitExceededError:
             if self.following:
                 raise self._engine.work.exceeded() from None

@@ -127,9 +127,11 @@ class Reactions:
         try:
             reaction = trigger.reaction(ledger.slicer)
             request = ledger.engine.request(reaction.sparql, parts=reaction.texts)
+            request.tried_first = True
             if reaction.delay is None and reaction.at is None:
                 ids = {"reaction": cause.id}
-                delta = ledger.evaluations.effect(request, None, "update failed", ids, failures.append)
+                # Nothing comes between it and its trigger.
+                delta = ledger.evaluations.effect(request, None, "update failed", ids, failures.append, here=True)
                 ledger.commit(delta, cause)
                 if failures:
                     self.outcomes.note_failure(cause, failures[0])

@@ -53,7 +53,8 @@ class Timers:
         """Executes a delayed update. Returns when that is durable."""
         waiting = self._delays.delayed.get(name)
         if waiting is not None:
-            request = self._ledger.engine.request(waiting.timer.update)
+            request = self._ledger.engine.request(waiting.timer.update, parts=waiting.timer.texts)
+            request.tried_first = True
             await self._queue.submit(DueUpdate(name, request, self._lane), admitted=True)
 
     def check_due(self, due: DueUpdate) -> DryRun | ParseJob | None:
@@ -67,7 +68,7 @@ class Timers:
         return None if access is None else self._dry_runs.of_update(due.request, access)
 
     def run_due(self, due: DueUpdate) -> None:
-        """Firing and effect are one commit. Raises ChangeLogError."""
+        """Firing and effect are one commit. Raises ChangeLogError, and PlanExceededError where it needs a dry run."""
         pending = self._delays.delayed.get(due.name)
         if pending is None:
             return  # it was cancelled while it waited for its turn

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lamplighter.engine.change_log import Cause, Missed, Record
+from lamplighter.engine.change_log import JOINT, Cause, Missed, Record
 from lamplighter.engine.client.profile import Loader
 from lamplighter.engine.errors import (
     ConfigurationError,
@@ -103,7 +103,7 @@ class Reaction:
 
     @property
     def sparql(self) -> str:
-        return ";\n".join(self.texts)
+        return JOINT.join(self.texts)
 
 
 def load_applications(folder: Path) -> list[Application]:

@@ -28,7 +28,7 @@ import msgspec
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.date import DateTrigger
 
-from lamplighter.engine.change_log import INTEGER_MAX, Cause, Count, Missed, Record, Timer
+from lamplighter.engine.change_log import INTEGER_MAX, JOINT, Cause, Count, Missed, Record, Timer
 from lamplighter.engine.errors import GatewayError, MalformedRequestError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.sharing import Usage
@@ -200,6 +200,8 @@ def _pending_id(record: Record, due_us: int | None) -> str:
         raise ValueError("the time at which it is due must be there for delay_us, and only then")
     if timer.at is not None:
         checked_moment("timer.at", timer.at)
+    if JOINT.join(timer.texts) != timer.update:
+        raise ValueError("timer.parts: they are not the lengths of the requests in timer.update")
     if timer.delay_us is not None and timer.delay_us > DELAY_US_MAX:
         raise ValueError(f"timer.delay_us: it is more than {_DELAY_MAX.days} days")
     return timer.id

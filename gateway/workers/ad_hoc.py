@@ -22,7 +22,7 @@ import signal
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -98,6 +98,11 @@ class _Bounds:
     hungry: str
     broken: str = "the answer is incomplete: the query exceeded its memory limit while the result was sent"
     restarts_max: int = _RESTARTS_MAX
+
+    def of(self, times: int) -> _Bounds:
+        """The limits of so many requests that are one work."""
+        cpu_ms_max = None if self.cpu_ms_max is None else times * self.cpu_ms_max
+        return replace(self, time_ms_max=times * self.time_ms_max, cpu_ms_max=cpu_ms_max)
 
 
 _STREAM_BOUNDS = _Bounds(
@@ -224,24 +229,25 @@ class Reader:
         child.status.add_done_callback(lambda _: self._room.usage.add(client, -1))
         return child
 
-    async def trial(self, work: Callable[[], object]) -> None:
-        """Runs a work in a fork, without effect here, to check whether it stays within the limits.
+    async def trial(self, work: Callable[[], object], times: int = 1) -> None:
+        """Runs a work in a fork, without effect here, to check whether it stays within so many times the limits.
 
         Raises LimitExceededError, and StoreError when it could not be run. Other errors of `work` are ignored: it will
         raise them again in the loop.
         """
 
         await self.steady.wait()
-        async for _ in self._fork_answer(partial(_try_work, work), self._trial_bounds, self._trying).chunks():
+        bounds = self._trial_bounds.of(times)
+        async for _ in self._fork_answer(partial(_try_work, work), bounds, self._trying).chunks():
             pass
 
-    def try_here(self, work: Callable[[], object], besides_s: float = 0.0) -> None:
+    def try_here(self, work: Callable[[], object], besides_s: float = 0.0, times: int = 1) -> None:
         """As `trial`, within a running step: its thread waits, and the fork has the current dataset.
 
         besides_s: for what the limit of processor time does not count. Raises LimitExceededError. Where no process can
         be started, or each one is stuck, the work counts as passed.
         """
-        bounds = self._trial_bounds
+        bounds = self._trial_bounds.of(times)
         for _ in range(_RESTARTS_MAX):
             source, sink = os.pipe()
             try:

@@ -122,16 +122,20 @@ class _Shape:
 
 
 class DryRun:
-    """A request of unknown cost. passed: whether the loop may run it, as far as known."""
+    """A request of unknown cost. requests: how many it is made of, each with the limits of one."""
 
-    def __init__(self, dry_runs: DryRuns, key: bytes, shape: _Shape | None, work: Callable[[], object]) -> None:
+    def __init__(
+        self, dry_runs: DryRuns, key: bytes, shape: _Shape | None, work: Callable[[], object], requests: int = 1
+    ) -> None:
         self._dry_runs = dry_runs
         self._key = key
         self._shape = shape
         self._work = work
+        self._requests = requests
 
     @property
     def has_passed(self) -> bool:
+        """Whether the loop may run it, as far as known."""
         dry_runs, shape = self._dry_runs, self._shape
         if self._key in dry_runs.passed or (shape is not None and shape.key in dry_runs.passed):
             return True
@@ -152,14 +156,14 @@ class DryRun:
                 else:
                     dry_runs.passed.add(shape.key)
                     return
-            await dry_runs.reader.trial(self._work)
+            await dry_runs.reader.trial(self._work, self._requests)
             dry_runs.failed.discard(self._key)
             dry_runs.passed.add(self._key)
 
     def took(self, seconds: float) -> None:
         """Records its processor time in the loop; above the limit it has to pass again."""
         dry_runs = self._dry_runs
-        if seconds * 1000 > dry_runs.limits.evaluation_ms_max:
+        if seconds * 1000 > dry_runs.limits.evaluation_ms_max * self._requests:
             dry_runs.passed.discard(self._key)
             dry_runs.failed.add(self._key)
             if self._shape is not None:
@@ -186,7 +190,7 @@ class ParseJob:
         StoreError."""
         request = self._request
         if request.operations is None:
-            request.operations = await self._dry_runs.parser.operations(request.text, client)
+            request.operations = await self._dry_runs.parser.operations(request.texts, client)
             self._next = self._dry_runs.of_update(request, self._access, evaluated=self._evaluated)
         if self._next is not None:
             await self._next.run(client)
@@ -233,7 +237,8 @@ class DryRuns:
                 shape = self._shape(texts[0])
             # The data of a large text has cost its time already, where it was parsed.
             work = partial(self.engine.prepare, request.modifications() if request.large else request, access=access)
-            return DryRun(self, _key(request.text, request.using, _names(access.read)), shape, work)
+            key = _key(request.text, request.using, _names(access.read))
+            return DryRun(self, key, shape, work, len(request.texts))
         return None
 
     def of_subscription(

@@ -7,7 +7,7 @@ update has its turn, within limits (`gateway.workers.ad_hoc`). Later requests of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import BinaryIO
 
@@ -16,7 +16,8 @@ import msgspec
 from lamplighter.engine.errors import StoreError
 from lamplighter.engine.sparql.requests import GraphOperation
 from lamplighter.engine.terms import Quad, Term
-from lamplighter.engine.updating.by_store import Modification, QuadData, Resolved, resolved
+from lamplighter.engine.updating.by_store import Modification, QuadData, Resolved
+from lamplighter.engine.updating.updates import operations_of
 from lamplighter.gateway.sharing import ClientTurns
 from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.fresh_nodes import FreshNodes
@@ -46,10 +47,10 @@ class LargeUpdateParser:
         self._reader = reader
         self._turns = ClientTurns(AT_ONCE_MAX)
 
-    async def operations(self, text: str, client: str) -> list[Resolved]:
-        """The operations of a text. client: whose turn it takes. Raises RequestError, StoreError."""
+    async def operations(self, texts: Sequence[str], client: str) -> list[Resolved]:
+        """The operations of texts (`operations_of`). client: whose turn it takes. Raises RequestError, StoreError."""
         async with self._turns.of(client):
-            lines = self._reader.parse(partial(_parse, text)).chunks()
+            lines = self._reader.parse(partial(_parse, texts)).chunks()
             found: list[Resolved] = []
             fresh = FreshNodes()
             rest: list[bytes] = []
@@ -80,8 +81,8 @@ def _take(found: list[Resolved], line: bytes, fresh: FreshNodes) -> None:
 # --- in the child -----------------------------------------------------------------------------------
 
 
-def _parse(text: str, out: BinaryIO) -> None:
-    operations = resolved(text)
+def _parse(texts: Sequence[str], out: BinaryIO) -> None:
+    operations = operations_of(texts)
     out.write(b"+")
     for line in _lines(operations):
         out.write(msgspec.json.encode(line) + b"\n")

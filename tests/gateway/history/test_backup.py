@@ -176,6 +176,31 @@ async def test_applications_react_to_a_restore_behind_it_and_before_its_delayed_
         assert len(reactions(tmp_path / "data")) == 2
 
 
+async def test_a_delayed_reaction_of_many_rows_is_in_a_backup_too(tmp_path: Path) -> None:
+    """Its text is longer than that of one request may be."""
+    rows, clock = 900, FakeClock()
+    copying = application(
+        "copying",
+        {
+            "updates": {
+                "COPY": {
+                    "sparql": "INSERT { ?s <urn:copy> ?o } WHERE { ?s <urn:p> ?o }",
+                    "forcedBindings": {"s": {"type": "uri"}},
+                    "delay": "PT5S",
+                }
+            },
+            "queries": {"Q": {"sparql": "SELECT ?s { ?s <urn:p> 1 }"}},
+            "extended": {"lamplighter": {"aggregators": {"c": {"query": "Q", "added": "COPY"}}}},
+        },
+    )
+    async with recovered_runner(tmp_path / "data", clock, [copying]) as runner:
+        await update(runner, f"INSERT DATA {{ {' '.join(f'<urn:s{number}> <urn:p> 1 .' for number in range(rows))} }}")
+        await saved(runner, tmp_path / "b")
+        await restored(runner, tmp_path / "b")
+        await time_passes(runner, clock, 5)
+        assert len(dump(runner)) == 2 * rows
+
+
 async def test_a_file_is_checked_to_its_end(tmp_path: Path) -> None:
     async with recovered_runner(tmp_path / "data") as runner:
         await update(runner, "INSERT DATA { <urn:a> <urn:p> 1 , 2 }")

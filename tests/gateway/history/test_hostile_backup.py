@@ -218,6 +218,7 @@ OF_DELAY, OF_AT = (*PENDING, 0, 0), (*PENDING, 1, 0)
         ((*PENDING, 0, 1), 10**15, r"pending\[0\]: it is due in [0-9]+ microseconds"),
         ((*PENDING, 0, 1), None, r"pending\[0\]: the time at which it is due"),
         ((*OF_DELAY, "timer", "update"), "DROP ALL ; INSERT", r"pending\[0\]: timer\.update: line 1, column"),
+        ((*OF_DELAY, "timer", "parts"), [3, 4], r"pending\[0\]: timer\.parts: they are not the lengths"),
         ((*OF_DELAY, "timer", "update"), "LOAD <http://e/>", r"pending\[0\]: timer\.update"),
         ((*OF_DELAY, "timer", "update"), "", None),
         ((*OF_DELAY, "timer", "missed"), "perhaps", r"missed"),

@@ -12,11 +12,12 @@ import msgspec
 import pytest
 
 from lamplighter.engine.change_log import Gap, Record
-from lamplighter.engine.errors import ChangeLogError, ConfigurationError
+from lamplighter.engine.errors import ChangeLogError, ConfigurationError, LimitExceededError
 from lamplighter.engine.protocol import Resume
 from lamplighter.engine.slices import LONG, SLICE, Slices
 from lamplighter.engine.sparql import clauses, forced_bindings
 from lamplighter.engine.sparql.lexer import Token, tokens
+from lamplighter.engine.sparql.requests import parse_update
 from lamplighter.engine.terms import Bag, lexical
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
 from lamplighter.gateway.log.entries import LogEntry
@@ -800,3 +801,36 @@ def test_a_reaction_of_many_rows_pauses_and_reads_its_text_once(monkeypatch: pyt
     assert (slices.begun, slices.pauses) == ([3 * SLICE], 3)
     assert reaction.sparql.count("<urn:7>") == 1 and reaction.sparql.count(";\n") == 3 * SLICE - 1
     assert len(read) == 2, "once for its variables, and once for those that a term cannot replace"
+
+
+# --- a delayed reaction of many rows ---
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["at once", "after a restart"])
+async def test_a_delayed_reaction_of_more_rows_than_a_request_may_have_tokens_runs_once(
+    tmp_path: Path, restarted: bool
+) -> None:
+    clock, rows = FakeClock(), 900
+    app = application(
+        "later",
+        profile(
+            {"Q": "SELECT ?x WHERE { ?x :in ?v }"},
+            {"U": {"sparql": "INSERT { ?x :out ?v } WHERE { ?x :in ?v }", "delay": "PT5S"}},
+            {"later": {"query": "Q", "added": "U"}},
+        ),
+    )
+    many = "INSERT DATA { " + " ".join(f"<http://e/x{number}> <http://e/in> 1 ." for number in range(rows)) + " }"
+    async with recovered_runner(tmp_path, clock, [app]) as runner:
+        await update(runner, many)
+        [pending] = runner.delayed_updates()
+        with pytest.raises(LimitExceededError, match="tokens"):
+            parse_update(pending["update"])
+        if not restarted:
+            await time_passes(runner, clock, 6)
+            assert count(runner, "out") == rows
+    async with recovered_runner(tmp_path, clock, [app]) as runner:
+        await time_passes(runner, clock, 6)
+        assert count(runner, "out") == rows
+        assert runner.delayed_updates() == []
+        assert runner.figures.status()["status"] == "ok"
+    assert len(reactions(tmp_path)) == 1

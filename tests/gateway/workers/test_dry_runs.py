@@ -19,13 +19,23 @@ from lamplighter.engine.protocol import Resume
 from lamplighter.engine.updating import updates as request_texts
 from lamplighter.engine.updating.by_store import UsingGraphs
 from lamplighter.gateway.loop.queue import OrderedLane
+from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import fields
 from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.dry_runs import DryRun, DryRuns
 from tests.support.event_loops import until
-from tests.support.gateway_parts import CLIENT, FakeClock, records, recovered_runner, time_passes, update
+from tests.support.gateway_parts import (
+    CLIENT,
+    FakeClock,
+    application,
+    dump,
+    records,
+    recovered_runner,
+    time_passes,
+    update,
+)
 
 # A path without end keeps the store's own evaluation; two patterns that share nothing make a product.
 CHAIN = "INSERT { ?s <http://q> 1 } WHERE { ?s <http://p> ?o . ?o <http://none>+ ?x }"
@@ -412,9 +422,9 @@ async def test_an_update_with_many_risky_evaluations_has_two_forks(
     forks: list[object] = []
     try_here = Reader.try_here
 
-    def counted(reader: Reader, work: Callable[[], object], besides_s: float) -> None:
+    def counted(reader: Reader, work: Callable[[], object], *limits: Any) -> None:
         forks.append(work)
-        try_here(reader, work, besides_s)
+        try_here(reader, work, *limits)
 
     monkeypatch.setattr(Reader, "try_here", counted)
     async with recovered_runner(tmp_path) as runner:
@@ -463,3 +473,52 @@ async def test_what_is_too_much_work_for_a_plan_is_evaluated_by_the_store_behind
         assert runner._dry_runs.runs == before + 2
         [found] = runner.figures.subscriptions(10)["subscriptions"]
         assert found["spuid"] == spuid and found["reason"].startswith("the first result needs more work")
+
+
+async def test_a_due_update_and_a_reaction_have_the_trial_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A due update lets others go on meanwhile. A reaction is tried in its place, since nothing may come before it."""
+    monkeypatch.setattr(work, "UNITS_PER_MS", 20)
+    where = " . ".join(f"?a{number} <http://p> ?b{number}" for number in range(3))
+    text = f"INSERT {{ ?a0 <http://q> ?b0 }} WHERE {{ {where} FILTER(?b0 > 17) }}"
+    document = {
+        "queries": {"Q": {"sparql": "SELECT ?x { ?x <http://go> ?y }"}},
+        "updates": {"U": {"sparql": text.replace("17", "16").replace("http://q", "http://r")}},
+        "extended": {"lamplighter": {"aggregators": {"a": {"query": "Q", "added": "U"}}}},
+    }
+    here: list[int] = []
+    really_try = Reader.try_here
+
+    def try_here(reader: Reader, work: Any, *bounds: Any) -> None:
+        here.append(1)
+        really_try(reader, work, *bounds)
+
+    monkeypatch.setattr(Reader, "try_here", try_here)
+    clock, settings = FakeClock(), limited(evaluation_ms_max=2000)
+    async with recovered_runner(tmp_path, clock, [application("app", document)], settings=settings) as runner:
+        await update(runner, triples(20))
+        for path in ("q", "r"):
+            await update(runner, text.replace("17", "101").replace("http://q", f"http://{path}"))
+        before = runner._dry_runs.runs
+        await update(runner, text, delay="PT5S")
+        assert runner._dry_runs.runs == before
+        await time_passes(runner, clock, 6)
+        assert runner._dry_runs.runs == before + 1
+        assert (count(runner, "q"), here) == (2, [])
+        await update(runner, "INSERT DATA { <http://s> <http://go> 1 }")
+        assert (count(runner, "r"), here) == (3, [1])
+        assert runner._dry_runs.runs == before + 1
+
+
+def count(runner: Runner, path: str) -> int:
+    return sum(b" <http://%s> " % path.encode() in line for line in dump(runner))
+
+
+async def test_a_long_update_follows_the_rule_of_exists(tmp_path: Path) -> None:
+    """A variable of EXISTS that its group does not have (SPARQL 1.1, 18.6); another process parses the text."""
+    where = "?s <http://in> ?r . { ?r <http://label> ?l FILTER EXISTS { ?r <http://has> ?s } }"
+    text = f"INSERT {{ ?s <http://made> ?r }} WHERE {{ {where} }}"
+    data = "<http://s2> <http://in> <http://r3> . <http://r3> <http://label> 'L' ; <http://has> <http://s9>"
+    async with recovered_runner(tmp_path) as runner:
+        await update(runner, f"INSERT DATA {{ {data} }}")
+        await update(runner, f"{text} ; {triples(2000)}")
+        assert count(runner, "made") == 1
