@@ -8,7 +8,7 @@ client may not read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from lamplighter.engine.errors import AccessDeniedError
@@ -27,15 +27,16 @@ class Graphs:
     """A set of graphs.
 
     names: their IRIs as terms (``<...>``), and None for the default graph. If names itself is None, the set has all
-    graphs, those included that do not exist yet. asserted: whether graphs that follow from others are left out.
+    graphs, those included that do not exist yet. asserted: whether graphs that follow from others are left out. every:
+    whether no graph is left out.
     """
 
     names: frozenset[Term | None] | None = None
     asserted: bool = False
+    every: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def every(self) -> bool:
-        return self.names is None and not self.asserted
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "every", self.names is None and not self.asserted)
 
     def __contains__(self, graph: Term | None) -> bool:
         if self.asserted and graph is not None and graph.startswith(DERIVED):

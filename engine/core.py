@@ -36,12 +36,13 @@ from lamplighter.engine.errors import (
     UnknownSpuidError,
     check_type,
     is_fault,
+    wrong_type,
 )
 from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.matching.following import Change
+from lamplighter.engine.matching.following import Change, CommitCost
 from lamplighter.engine.matching.prices import Price
 from lamplighter.engine.matching.subscription_numbers import Spuids
-from lamplighter.engine.matching.subscriptions import CommitCost, Subscriptions
+from lamplighter.engine.matching.subscriptions import Subscriptions
 from lamplighter.engine.slices import Slices, sliced, uncollected
 from lamplighter.engine.sparql.clock_function import EPOCH, microseconds, query_at
 from lamplighter.engine.sparql.exists_variables import with_own_variables
@@ -57,7 +58,7 @@ from lamplighter.engine.updating.by_store import UsingGraphs
 from lamplighter.engine.updating.documents import DOCUMENT_BYTES_MAX, SOURCE_TYPES, Document, Source, opened, quads_of
 from lamplighter.engine.updating.graph_store import GraphWrite, graph_write_delta
 from lamplighter.engine.updating.request import Request
-from lamplighter.engine.updating.updates import Updates
+from lamplighter.engine.updating.updates import UpdatePlans, Updates
 from lamplighter.engine.work import EVALUATION_MS_MAX, TooMuchWork, Work
 
 if TYPE_CHECKING:
@@ -292,18 +293,15 @@ class Engine:
         self._processor_time = processor_time
         self.work = Work(evaluation_ms_max, processor_time, slices)
         """The limit of evaluations by plans. It may be changed between two steps."""
-        self._updates = Updates(
-            self._store, self._cts, lifter, self.work, clock, self._new_blank_node, delta_quads_max, slices
-        )
+        plans = UpdatePlans(self._store, self._cts, lifter, self.work)
+        self._updates = Updates(plans, self._store, self.work, clock, self._new_blank_node, delta_quads_max)
         self._subscriptions = Subscriptions(
             self._store,
             self._cts,
             lifter,
             lambda: microseconds(self._clock()),
             self.work,
-            slices,
             ends=ends_costly,
-            processor_time=processor_time,
         )
         self.cost: Callable[[QuadDelta], CommitCost] = self._subscriptions.cost
         """What following a delta would cost; asked before it is committed."""
@@ -357,7 +355,8 @@ class Engine:
     def request(self, sparql: str, using: UsingGraphs | None = None, parts: Sequence[str] = ()) -> Request:
         """An update request for `prepare`. Its text is not read yet. using: the graphs that the protocol names. parts:
         the text as several requests, of which each has the limits of one."""
-        check_type("sparql", sparql, str)
+        if not isinstance(sparql, str):
+            raise wrong_type("sparql", sparql, str)
         return Request(self._updates, sparql, using, parts)
 
     def prepare(self, request: str | Request, *, access: Access = FULL, now: datetime | None = None) -> QuadDelta:
@@ -368,8 +367,11 @@ class Engine:
         """
         if isinstance(request, str):
             request = Request(self._updates, request)
-        check_type("request", request, Request)
-        check_type("access", access, Access)
+        # Every update comes here and to `commit`: what is as it should be needs no further call.
+        if not isinstance(request, Request):
+            raise wrong_type("request", request, Request)
+        if not isinstance(access, Access):
+            raise wrong_type("access", access, Access)
         if now is not None:
             check_type("now", now, datetime)
         self._enter()
@@ -631,7 +633,8 @@ class Engine:
         number of the change-log record, if there is one. Raises EngineStateError for another delta, ListenerError, and
         BrokenEngineError after a failure that cannot be recovered from; `faults` has the tracebacks.
         """
-        check_type("delta", delta, QuadDelta)
+        if not isinstance(delta, QuadDelta):
+            raise wrong_type("delta", delta, QuadDelta)
         self._enter()
         try:
             if delta is not self._exact and delta.changes:

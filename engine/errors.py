@@ -108,8 +108,13 @@ class ArgumentTypeError(MalformedRequestError, TypeError):
 def check_type(name: str, value: object, *types: type) -> None:
     """Raises ArgumentTypeError for an argument that has none of these types."""
     if not isinstance(value, types):
-        wanted = " or ".join("None" if one is type(None) else one.__name__ for one in types)
-        raise ArgumentTypeError(f"{name}: {type(value).__name__} instead of {wanted}")
+        raise wrong_type(name, value, *types)
+
+
+def wrong_type(name: str, value: object, *types: type) -> ArgumentTypeError:
+    """The error for an argument that has none of these types."""
+    wanted = " or ".join("None" if one is type(None) else one.__name__ for one in types)
+    return ArgumentTypeError(f"{name}: {type(value).__name__} instead of {wanted}")
 
 
 class NotJsonError(RequestError):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from typing import NamedTuple
 
 from lamplighter.engine.delta import BindingDelta, QuadDelta
 from lamplighter.engine.errors import bare
@@ -38,6 +39,19 @@ _NOTHING = QuadDelta()
 Found = dict[SharedQuery, tuple[Rows, Rows]]
 
 
+class CommitCost(NamedTuple):
+    """What following a delta costs.
+
+    quads: how many change. matchings: calls of matchers, at most. long: whether these take long, or the next commits do
+    because a recent one did. re_evaluated: the queries that the store would evaluate; not listed for a long one.
+    """
+
+    quads: int
+    matchings: int
+    long: bool
+    re_evaluated: Sequence[str]
+
+
 class Follower:
     """Applies deltas to the CTS and to the store, and computes what they change for each unit.
 
@@ -62,6 +76,19 @@ class Follower:
         self._slices = slices
         self._ends = ends
         self.ended: dict[SharedQuery, BaseException] = {}
+
+    def cost(self, delta: QuadDelta) -> CommitCost:
+        """What following a delta would cost. Nothing is changed."""
+        quads = len(delta.removed) + len(delta.added)
+        matchings = quads * self._lutt.filed
+        if matchings > LONG_MATCHINGS and quads <= LONG:
+            matchings = self._lutt.matchings(delta)
+        work = self._work
+        long = quads > LONG or matchings > LONG_MATCHINGS or work.turn < work.heavy_until
+        texts: Sequence[str] = ()
+        if self._lutt.owners and not long:
+            texts = [unit.shape.text(unit.key) for unit in self._lutt.lookup(delta)]
+        return CommitCost(quads, matchings, long, texts)
 
     def advance(self, now: int) -> list[Change]:
         """Lets the instant become now, which may be earlier, and returns the changed units with their rows."""

@@ -14,7 +14,7 @@ from lamplighter.engine.matching.analysis import WIDE, WIDE_PLANS_MAX
 from lamplighter.engine.matching.clock_index import ClockIndex
 from lamplighter.engine.matching.collectors import CommitState
 from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.matching.following import LONG_MATCHINGS, Change, Follower
+from lamplighter.engine.matching.following import Change, CommitCost, Follower
 from lamplighter.engine.matching.lutt import Lutt
 from lamplighter.engine.matching.prices import Price, Prices
 from lamplighter.engine.matching.query_texts import ParsedQuery, QueryTextCache
@@ -22,7 +22,7 @@ from lamplighter.engine.matching.registry import UNPLANNED_CHARACTERS_MAX, UNPLA
 from lamplighter.engine.matching.shapes import PlanContext, SharedQuery
 from lamplighter.engine.matching.subscription_numbers import SubscriptionNumbers
 from lamplighter.engine.matching.takeovers import Takeovers
-from lamplighter.engine.slices import LONG, Slices
+from lamplighter.engine.slices import LONG
 from lamplighter.engine.sparql.algebra import Group, Slice, walk
 from lamplighter.engine.sparql.skeletons import Lifter
 from lamplighter.engine.sparql.text_cache import LruCache
@@ -43,28 +43,15 @@ class Entered(NamedTuple):
     spu_class: str
 
 
-class CommitCost(NamedTuple):
-    """What following a delta costs.
-
-    quads: how many change. matchings: calls of matchers, at most. long: whether these take long, or the next commits do
-    because a recent one did. re_evaluated: the queries that the store would evaluate; not listed for a long one.
-    """
-
-    quads: int
-    matchings: int
-    long: bool
-    re_evaluated: Sequence[str]
-
-
 class Subscriptions:
     """All subscriptions by number, and the units that they share.
 
-    now: the clock function's time. work: the limit of an evaluation by a plan. ends: as in `Follower`. processor_time:
-    in seconds; None for no prices.
-    clock_index: the instant, and what is due. takeovers: of plans by the store. advance: changes the instant.
-    follow: applies a delta to CTS and store, and returns what it changes (`Follower.follow`). ended: units that
-    the last commit ended, with the reason; the caller unsubscribes and removes them. faults: tracebacks of failures
-    that were recovered from; the caller logs and removes them.
+    now: the clock function's time. work: the limit of an evaluation by a plan; without a clock there are no prices.
+    ends: as in `Follower`.
+    clock_index: the instant, and what is due. takeovers: of plans by the store. cost: of following a delta. advance:
+    changes the instant. follow: applies a delta to CTS and store, and returns what it changes (all three of
+    `Follower`). ended: units that the last commit ended, with the reason; the caller unsubscribes and removes them.
+    faults: tracebacks of failures that were recovered from; the caller logs and removes them.
     """
 
     def __init__(
@@ -74,14 +61,12 @@ class Subscriptions:
         lifter: Lifter,
         now: Callable[[], int],
         work: Work,
-        slices: Slices = Slices(),  # noqa: B008 - it has no state
         *,
         ends: bool,
-        processor_time: Callable[[], float] | None = None,
     ) -> None:
         self._now = now
         self._work = work
-        self._slices = slices
+        self._slices = slices = work.slices
         self._store = store
         self._texts = QueryTextCache(lifter, slices)
         self._lutt: Lutt[SharedQuery] = Lutt()
@@ -89,9 +74,10 @@ class Subscriptions:
         self.clock_index = ClockIndex(now, slices)
         self.takeovers = Takeovers(cts, slices)
         context = PlanContext(cts, work, self.clock_index)
-        self._shapes = ShapeRegistry(store, context, self._lutt, self._state, Prices(processor_time), self.takeovers)
+        self._shapes = ShapeRegistry(store, context, self._lutt, self._state, Prices(work.clock), self.takeovers)
         self._follower = Follower(self._shapes, now, slices, ends=ends)
         # Attributes and not methods: each commit uses them.
+        self.cost: Callable[[QuadDelta], CommitCost] = self._follower.cost
         self.follow: Callable[[QuadDelta], list[Change]] = self._follower.follow
         self.advance: Callable[[int], list[Change]] = self._follower.advance
         self.ended: dict[SharedQuery, BaseException] = self._follower.ended
@@ -209,19 +195,6 @@ class Subscriptions:
         return dict(found)
 
     # --- following the dataset ---
-
-    def cost(self, delta: QuadDelta) -> CommitCost:
-        """What following a delta would cost. Nothing is changed."""
-        quads = len(delta.removed) + len(delta.added)
-        matchings = quads * self._lutt.filed
-        if matchings > LONG_MATCHINGS and quads <= LONG:
-            matchings = self._lutt.matchings(delta)
-        work = self._work
-        long = quads > LONG or matchings > LONG_MATCHINGS or work.turn < work.heavy_until
-        texts: Sequence[str] = ()
-        if self._lutt.owners and not long:
-            texts = [unit.shape.text(unit.key) for unit in self._lutt.lookup(delta)]
-        return CommitCost(quads, matchings, long, texts)
 
     def note(self, error: BaseException) -> None:
         """Records a fault (`CommitState.note`)."""

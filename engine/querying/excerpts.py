@@ -71,13 +71,6 @@ class TooLarge(Exception):
     """A query reads more than an excerpt may have."""
 
 
-def native_term(term: Term) -> Native:
-    """A canonical constant as the store has it."""
-    if term[0] == "<" and term[1] != "<":
-        return ox.NamedNode(term[1:-1])
-    return native_quads([Quad("<urn:x>", "<urn:x>", term, None)])[0].object
-
-
 class Excerpt:
     """Gathers the quads of one query. quads: those that were gathered; longest: characters of the longest one."""
 
@@ -167,9 +160,9 @@ class Excerpt:
                 case Bgp(its):
                     patterns += its
         while patterns:
-            pattern = min(patterns, key=lambda it: self._estimate(it, known))
-            patterns.remove(pattern)
-            self._match(pattern, known)
+            anchors = [min(self._anchors(it, known), default=(_ALL, -1)) for it in patterns]
+            _, first, anchor = min((expected, index, position) for index, (expected, position) in enumerate(anchors))
+            self._match(patterns.pop(first), anchor, known)
         for part in parts:
             if not isinstance(part, (Values, Bgp)):
                 for variable, values in self._gather(part, known).items():
@@ -187,10 +180,15 @@ class Excerpt:
         return self._terms[self._reads.skipped + part.number] if isinstance(part, Constant) else part
 
     def _native_of(self, part: Constant | Term) -> Native:
+        """A constant as the store has it."""
         term = self._term(part)
         native = self._natives.get(term)
         if native is None:
-            native = self._natives[term] = native_term(term)
+            if term[0] == "<" and term[1] != "<":
+                native = ox.NamedNode(term[1:-1])
+            else:
+                native = native_quads([Quad("<urn:x>", "<urn:x>", term, None)])[0].object
+            self._natives[term] = native
         return native
 
     def _anchors(self, pattern: Pattern, known: Mapping[Variable, frozenset[Native]]) -> Iterator[tuple[int, int]]:
@@ -206,12 +204,9 @@ class Excerpt:
     def _is_type(self, predicate: Part) -> bool:
         return not isinstance(predicate, Variable) and self._term(predicate) == _TYPE
 
-    def _estimate(self, pattern: Pattern, known: Candidates) -> int:
-        return min((expected for expected, _ in self._anchors(pattern, known)), default=_ALL)
-
-    def _match(self, pattern: Pattern, known: Candidates) -> None:
-        """Gathers the quads of a pattern, and restricts its variables to their values."""
-        anchor = min(self._anchors(pattern, known), default=(_ALL, -1))[1]
+    def _match(self, pattern: Pattern, anchor: int, known: Candidates) -> None:
+        """Gathers the quads of a pattern, and restricts its variables to their values. anchor: the position of the
+        terms whose lists are read; -1 for all quads."""
         values: Iterable[Native | None] = (None,)
         tests = []
         seen: dict[Variable, tuple[Callable[[ox.Quad], Native], set[Native]]] = {}

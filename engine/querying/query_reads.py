@@ -29,6 +29,7 @@ from lamplighter.engine.sparql.algebra import (
 from lamplighter.engine.sparql.cursor import CLOSING, UnknownSyntaxError, constant_spans
 from lamplighter.engine.sparql.grammar import read_select
 from lamplighter.engine.sparql.lexer import Token
+from lamplighter.engine.sparql.projections import star_of
 from lamplighter.engine.sparql.requests import canonical, declarations_and_body, parse_query
 from lamplighter.engine.sparql.skeletons import Lifted, skeleton_of
 
@@ -60,10 +61,11 @@ class CountedPattern:
 class QueryReads:
     """What queries of one skeleton read.
 
-    form: SELECT, ASK or CONSTRUCT; unrepeatable, columns: as in `QueryOutline`. node: the algebra of the WHERE with its
-    modifiers; skipped: the constants before those of the node. certain: the variables that a part of the node binds in
-    each solution, by its identity. patterns: those of the node; rows: the rows of its VALUES, multiplied; tokens: those
-    of the text; width: at least the terms and the triples that one solution adds to the answer.
+    form: SELECT, ASK or CONSTRUCT; unrepeatable: as in `QueryOutline`. columns: of a ``SELECT *``, else empty. node:
+    the algebra of the WHERE with its modifiers; skipped: the constants before those of the node. certain: the variables
+    that a part of the node binds in each solution, by its identity. patterns: those of the node; rows: the rows of its
+    VALUES, multiplied; tokens: those of the text; width: at least the terms and the triples that one solution adds to
+    the answer.
     """
 
     form: str
@@ -109,7 +111,7 @@ def reads_of(text: str, lifted: Lifted) -> QueryReads | None:
     return QueryReads(
         outline.form,
         outline.unrepeatable,
-        outline.columns,
+        outline.columns if outline.form == "SELECT" and star_of(text) is not None else (),
         node,
         skipped,
         {id(part): certain(part) for part in found if isinstance(part, Node)},

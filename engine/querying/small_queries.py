@@ -86,7 +86,7 @@ class SmallQueries:
                 if _within_limits(excerpt, reads, graphs, rows_max, len(text)):
                     scratch = ox.Store()
                     scratch.extend(reversed(excerpt.quads))  # so that its lists have the order of the store's
-                    listed = with_columns(text, reads.columns) if reads.form == "SELECT" else text
+                    listed = with_columns(text, reads.columns) if reads.columns else text
                     return query_native(scratch, listed, default_graphs, named_graphs)
         return None
 

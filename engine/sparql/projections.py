@@ -21,7 +21,7 @@ def in_text_order(text: str, columns: Sequence[str]) -> tuple[str, ...]:
 
     columns: as the store names them.
     """
-    if _star(text) is None:
+    if star_of(text) is None:
         return tuple(columns)
     names = dict.fromkeys(token.text[1:] for token in tokens(text) if token.kind == "variable")
     selected = frozenset(columns)
@@ -31,14 +31,14 @@ def in_text_order(text: str, columns: Sequence[str]) -> tuple[str, ...]:
 def with_columns(text: str, columns: Sequence[str]) -> str:
     """A checked SELECT query with its columns in place of the ``*``. A query without ``*`` or columns is returned as it
     is."""
-    star = _star(text)
+    star = star_of(text)
     if star is None or not columns:
         return text
     names = " ".join(f"?{name}" for name in columns)
     return f"{text[: star.start]} {names} {text[star.end :]}"
 
 
-def _star(text: str) -> Token | None:
+def star_of(text: str) -> Token | None:
     """The ``*`` of the outermost projection."""
     selected = False
     for token in tokens(text):

@@ -18,7 +18,7 @@ from lamplighter.engine.matching.analysis import Unsupported, check, with_equali
 from lamplighter.engine.matching.codegen import CodeGenerator
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.source_text import Scope, tuple_text
-from lamplighter.engine.slices import LONG, Slices, sliced
+from lamplighter.engine.slices import LONG, sliced
 from lamplighter.engine.sparql.algebra import (
     Bgp,
     Constant,
@@ -156,7 +156,6 @@ class UpdatePlan:
         new_blank_node: Callable[[], Term],
         write: Graphs = EVERY,
         quads_max: int = DELTA_QUADS_MAX,
-        slices: Slices = Slices(),  # noqa: B008 - it has no state
     ) -> QuadDelta:
         """The net effect of a request with these constants. The dataset is unchanged.
 
@@ -168,8 +167,8 @@ class UpdatePlan:
             room = quads_max
         try:
             if len(self._functions) == 1:
-                return self._one(self._functions[0], terms, store, new_blank_node, write, room, slices)[0]
-            return self._composed(terms, store, new_blank_node, write, room, slices)
+                return self._one(self._functions[0], terms, store, new_blank_node, write, room)[0]
+            return self._composed(terms, store, new_blank_node, write, room)
         except _TooManyQuads as error:
             raise (too_many_quads(quads_max) if room == quads_max else self._work.exceeded()) from error
 
@@ -180,7 +179,6 @@ class UpdatePlan:
         new_blank_node: Callable[[], Term],
         write: Graphs,
         room: int,
-        slices: Slices,
     ) -> QuadDelta:
         """The effect of several operations."""
         done: list[QuadDelta] = []
@@ -190,7 +188,7 @@ class UpdatePlan:
                     # Only later operations of the request may see the effect of earlier ones.
                     store.stage(done[-1])
                     self._cts.apply(done[-1])
-                delta, asked = self._one(function, terms, store, new_blank_node, write, room, slices)
+                delta, asked = self._one(function, terms, store, new_blank_node, write, room)
                 done.append(delta)
                 room -= asked
             for delta in reversed(store.staged):
@@ -201,7 +199,7 @@ class UpdatePlan:
                 self._cts.apply(delta.invert())  # harmless if it has been taken back already
             store.take_back()
             raise
-        return compose(done, slices)
+        return compose(done, self._work.slices)
 
     def _one(
         self,
@@ -211,13 +209,13 @@ class UpdatePlan:
         new_blank_node: Callable[[], Term],
         write: Graphs,
         room: int,
-        slices: Slices,
     ) -> tuple[QuadDelta, int]:
         """The effect of one operation, and the number of quads that its templates made.
 
         It is one function because each further call would slow down every update.
         """
         instantiate, matched, makes = function
+        slices = self._work.slices
         deletes: list[Quad] = []
         inserts: list[Quad] = []
         small = room if room < LONG else LONG

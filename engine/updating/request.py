@@ -70,14 +70,18 @@ class Request(msgspec.Struct, eq=False):
         if not access.full:
             check_access(operations, access)
 
+    def has_plan(self, access: Access = FULL) -> bool:
+        """Whether a plan serves it for the client, which limits its own work."""
+        plan, terms, _ = self._found = self._found or self._updates.plans.find(self.text, self.using)
+        return plan is not None and plan.serves(access.read, terms)
+
     def evaluations(self, access: Access = FULL) -> list[str]:
         """The SELECT queries that the store would run for the client; none if a plan serves it.
 
-        Their time is that of 1970, so that equal requests have equal queries. Plans limit their own work. The store
-        does not, so a caller that must not block should test the cost of these queries first.
+        Their time is that of 1970, so that equal requests have equal queries. The store does not limit its work, so a
+        caller that must not block should test the cost of these queries first.
         """
-        plan, terms, _ = self._found or self._find()
-        if plan is not None and plan.serves(access.read, terms):
+        if self.has_plan(access):
             return []
         return [at(operation.query, EPOCH) for operation in self._parsed() if isinstance(operation, Modification)]
 
@@ -92,24 +96,22 @@ class Request(msgspec.Struct, eq=False):
         access: the client's permissions. now: the value of NOW(), None for the clock's. Raises AccessDeniedError,
         MalformedRequestError and StoreError as well.
         """
-        plan, terms, skeleton = self._found or self._find()
-        if self._updates.derives:
-            access = self._updates.permitted(access)
+        updates = self._updates
+        plan, terms, skeleton = self._found = self._found or updates.plans.find(self.text, self.using)
+        if updates.derives:
+            access = updates.permitted(access)
         if plan is not None and plan.serves(access.read, terms):
             try:
-                return self._updates.by_plan(plan, terms, access)
+                updates.work.begin(half=True)  # the store then evaluates what needs more
+                return plan.delta(terms, updates.store, updates.new_blank_node, access.write, updates.quads_max)
             except TooMuchWork as error:
                 self._found = UNKNOWN  # other requests of its shape keep the plan
                 if self.tried_first:
                     raise PlanExceededError(f"the update needs {error}") from error
-        delta = self._updates.by_store(self._parsed(), self.using, access, now)
+        delta = updates.by_store(self._parsed(), self.using, access, now)
         if skeleton is not None:
-            self._updates.occurred(skeleton)
+            updates.plans.occurred(skeleton)
         return delta
-
-    def _find(self) -> Found:
-        self._found = found = UNKNOWN if self.using else self._updates.find(self.text)
-        return found
 
     @property
     def texts(self) -> Sequence[str]:

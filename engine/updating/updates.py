@@ -7,11 +7,11 @@ from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 
 from lamplighter.engine.access import Access, asserting
-from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta
+from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import RequestError
 from lamplighter.engine.matching.analysis import Unsupported
 from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.slices import LONG, Slices
+from lamplighter.engine.slices import LONG
 from lamplighter.engine.sparql.cursor import constant_spans
 from lamplighter.engine.sparql.exists_variables import own_names, with_own_variables
 from lamplighter.engine.sparql.lexer import tokens
@@ -63,45 +63,21 @@ def operations_of(texts: Sequence[str]) -> list[Resolved]:
     return [operation for text in texts for operation in resolved(with_own_variables(text))]
 
 
-class Updates:
-    """Caches the plans of update requests, and evaluates by a plan or by the store. The dataset is unchanged.
+class UpdatePlans:
+    """Caches the plans of update requests by the shapes of their texts."""
 
-    clock: the time for NOW(). `engine.updating.request.Request` decides which way a request takes. derives:
-    whether there may be graphs that follow from others, which no request may write.
-    """
-
-    def __init__(
-        self,
-        store: QuadStore,
-        cts: Cts,
-        lifter: Lifter,
-        work: Work,
-        clock: Callable[[], datetime],
-        new_blank_node: Callable[[], Term],
-        quads_max: int = DELTA_QUADS_MAX,
-        slices: Slices = Slices(),  # noqa: B008 - it has no state
-    ) -> None:
-        self._work = work
-        self._clock = clock
-        self._new_blank_node = new_blank_node
-        self._slices = slices
+    def __init__(self, store: QuadStore, cts: Cts, lifter: Lifter, work: Work) -> None:
         self._store = store
         self._cts = cts
         self._lifter = lifter
-        self._quads_max = quads_max
+        self._work = work
         self._shapes = LruCache[str, _UpdateShape](SHAPES_MAX, SHAPES_CHARACTERS_MAX)
         self._recognised: list[tuple[Recogniser, UpdatePlan]] = []
-        self.derives = False
 
-    def permitted(self, access: Access) -> Access:
-        """What a client with these permissions may do."""
-        return asserting(access) if self.derives else access
-
-    # --- reading ---
-
-    def find(self, text: str) -> Found:
-        """The plan for a text, or the skeleton to tell `occurred` of, or neither."""
-        if len(text) > TEXT_MAX:
+    def find(self, text: str, using: UsingGraphs | None = None) -> Found:
+        """The plan for a text, or the skeleton to tell `occurred` of, or neither. using: the graphs that the protocol
+        names; only the store evaluates such a request."""
+        if using or len(text) > TEXT_MAX:
             return UNKNOWN
         for recogniser_, plan in self._recognised:
             try:
@@ -121,43 +97,10 @@ class Updates:
             self._recognise(text, lifted, known)
         return known, lifted.terms, None
 
-    def operations(self, texts: Sequence[str]) -> Sequence[Resolved]:
-        """The same, in slices."""
-        characters = sum(map(len, texts))
-        if characters > TEXT_MAX:
-            self._slices.begin(characters)
-        with self._slices.beside() if characters > TEXT_MAX else nullcontext():
-            return operations_of(texts)
-
     def occurred(self, skeleton: str) -> None:
         """Has the next text with this skeleton compiled: the store has accepted one."""
         if skeleton not in self._shapes:
             self._remember(skeleton, _UpdateShape())
-
-    # --- evaluating ---
-
-    def by_plan(self, plan: UpdatePlan, terms: list[Term], access: Access) -> QuadDelta:
-        """The net effect that a request with these constants would have now. Raises as `UpdatePlan.delta`, TooMuchWork
-        too. It may do half of the work that an evaluation may do, since the store then evaluates the request."""
-        self._work.begin(half=True)
-        return plan.delta(terms, self._store, self._new_blank_node, access.write, self._quads_max, self._slices)
-
-    def by_store(
-        self, operations: Sequence[Resolved], using: UsingGraphs | None, access: Access, now: datetime | None
-    ) -> QuadDelta:
-        """The net effect that operations would have. Raises as `quad_delta`. now: None for that of the clock."""
-        return quad_delta(
-            operations,
-            self._store,
-            now=(self._clock() if now is None else now).astimezone(UTC),
-            new_blank_node=self._new_blank_node,
-            using=using or UsingGraphs(),
-            access=access,
-            quads_max=self._quads_max,
-            slices=self._slices,
-        )
-
-    # --- the cache ---
 
     def _lift(self, text: str) -> Lifted | None:
         with suppress(RequestError, SyntaxError, ValueError, RuntimeError):  # the parser has the better message
@@ -174,7 +117,7 @@ class Updates:
 
     def _compile(self, text: str, lifted: Lifted, shape: _UpdateShape) -> UpdatePlan | None:
         if len(self._store) > LONG:  # the plan's predicates are indexed
-            self._slices.begin(len(self._store))
+            self._work.slices.begin(len(self._store))
         found = list(tokens(text))
         start = len(lifted.prologue)
         body = [token for token in found if token.start >= start]
@@ -220,3 +163,55 @@ class Updates:
         if plan is not None:
             plan.close()
             self._recognised = [known for known in self._recognised if known[1] is not plan]
+
+
+class Updates:
+    """What update requests share: the plans, the dataset, and the limits. The dataset is unchanged.
+
+    clock: the time for NOW(). quads_max: as in `quad_delta`. derives: whether there may be graphs that follow from
+    others, which no request may write. `engine.updating.request.Request` decides which way a request takes.
+    """
+
+    def __init__(
+        self,
+        plans: UpdatePlans,
+        store: QuadStore,
+        work: Work,
+        clock: Callable[[], datetime],
+        new_blank_node: Callable[[], Term],
+        quads_max: int,
+    ) -> None:
+        self.plans = plans
+        self.store = store
+        self.work = work
+        self._clock = clock
+        self.new_blank_node = new_blank_node
+        self.quads_max = quads_max
+        self.derives = False
+
+    def permitted(self, access: Access) -> Access:
+        """What a client with these permissions may do."""
+        return asserting(access) if self.derives else access
+
+    def operations(self, texts: Sequence[str]) -> Sequence[Resolved]:
+        """The same, in slices."""
+        slices, characters = self.work.slices, sum(map(len, texts))
+        if characters > TEXT_MAX:
+            slices.begin(characters)
+        with slices.beside() if characters > TEXT_MAX else nullcontext():
+            return operations_of(texts)
+
+    def by_store(
+        self, operations: Sequence[Resolved], using: UsingGraphs | None, access: Access, now: datetime | None
+    ) -> QuadDelta:
+        """The net effect that operations would have. Raises as `quad_delta`. now: None for that of the clock."""
+        return quad_delta(
+            operations,
+            self.store,
+            now=(self._clock() if now is None else now).astimezone(UTC),
+            new_blank_node=self.new_blank_node,
+            using=using or UsingGraphs(),
+            access=access,
+            quads_max=self.quads_max,
+            slices=self.work.slices,
+        )

@@ -473,10 +473,10 @@ def _rounded(rows: Rows) -> Counter[tuple[str | None, ...]]:
 def _plans(engine: Engine, text: str) -> list[UpdatePlan | None] | None:
     """The plans for updates of this shape, None for a shape that is not known."""
     try:
-        lifted = engine._updates._lifter.lift(text)
+        lifted = engine._updates.plans._lifter.lift(text)
     except Exception:
         return None
-    shape = engine._updates._shapes.get(lifted.skeleton)
+    shape = engine._updates.plans._shapes.get(lifted.skeleton)
     return None if shape is None else list(shape.plans.values())
 
 

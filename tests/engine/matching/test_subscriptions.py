@@ -17,7 +17,7 @@ from lamplighter.engine.errors import (
     UnknownSpuidError,
     UnsupportedRequestError,
 )
-from lamplighter.engine.matching import subscriptions
+from lamplighter.engine.matching import following
 from lamplighter.engine.work import EVALUATION_MS_MAX
 from tests.support.tables import each_row
 
@@ -268,7 +268,7 @@ def test_the_cost_of_a_delta_has_what_the_store_evaluates() -> None:
 
 
 def test_quads_that_go_count_beside_those_that_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "LONG_MATCHINGS", 10)
+    monkeypatch.setattr(following, "LONG_MATCHINGS", 10)
     engine = Engine()
     for number in range(10):
         engine.subscribe(f"{PREFIX}SELECT ?s {{ ?s :p ?o OPTIONAL {{ ?s :q{number} ?x }} }}")

@@ -48,7 +48,7 @@ def test_skeletons_and_plans_of_updates_are_bounded_in_characters_and_let_go_of_
         for _ in range(2):
             text = f"INSERT {{ <a:s> <p:{number}> ?v{name} }} WHERE {{ ?v{name} <p:{number}> 1 }}"
             engine.update(text.replace("?v", f"?v{number}"))
-    shapes = engine._updates._shapes
+    shapes = engine._updates.plans._shapes
     assert shapes.characters <= SHAPES_CHARACTERS_MAX
     assert 5 < len(shapes) < 70
     assert len(engine._cts.tables) == sum(len(shape.plans) for shape in shapes.values())
@@ -59,7 +59,7 @@ def test_many_plans_of_one_long_skeleton_leave_room_for_it() -> None:
     text = "INSERT {{ <a:s> <p:{0}> ?{1} }} WHERE {{ ?{1} <p:{0}> 1 }}"
     for number in range(40):
         engine.update(text.format(number, "x" * LONG))
-    [shape] = engine._updates._shapes.values()
+    [shape] = engine._updates.plans._shapes.values()
     assert 0 < len(shape.plans) <= SHAPES_CHARACTERS_MAX // 4 // LONG
     assert len(engine._cts.tables) == len(shape.plans)
 
@@ -69,8 +69,8 @@ def test_long_texts_have_no_expression_of_their_own() -> None:
     for name in ("x", "x" * RECOGNISED_CHARACTERS_MAX):
         for number in range(3):
             engine.update(f"DELETE {{ <a:s> <a:p> ?{name} }} WHERE {{ <a:{number}> <a:p> ?{name} }}")
-    assert len(engine._updates._shapes) == 2
-    assert len(engine._updates._recognised) == 1
+    assert len(engine._updates.plans._shapes) == 2
+    assert len(engine._updates.plans._recognised) == 1
 
 
 def test_a_short_name_for_a_long_iri_is_not_remembered() -> None:

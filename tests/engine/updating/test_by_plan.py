@@ -134,8 +134,8 @@ class Both:
         return [line.strip() for line in self.engine.dump().decode().splitlines()]
 
     def has_plan(self, text: str) -> bool:
-        updates = self.engine._updates
-        shape = updates._shapes.get(updates._lifter.lift(PREFIX + text).skeleton)
+        plans = self.engine._updates.plans
+        shape = plans._shapes.get(plans._lifter.lift(PREFIX + text).skeleton)
         return shape is not None and any(shape.plans.values())
 
 
@@ -215,7 +215,7 @@ def test_data_of_any_length_makes_no_shape_for_each_length() -> None:
     for length in range(1, 200):
         rows = " . ".join(f":s{number} :p {number}" for number in range(length))
         engine.update(f"{PREFIX}INSERT DATA {{ {rows} }}")
-    assert len(engine._updates._shapes) < 100
+    assert len(engine._updates.plans._shapes) < 100
     assert engine.quad_count == 199
 
 
@@ -224,11 +224,11 @@ def test_shapes_and_plans_are_bounded_and_let_go_of_the_index() -> None:
     for number in range(SHAPES_MAX + 40):
         for _ in range(2):
             engine.update(f"INSERT {{ <a:s> <p:{number}> ?v{number} }} WHERE {{ ?v{number} <p:{number}> 1 }}")
-    assert len(engine._updates._shapes) <= SHAPES_MAX
+    assert len(engine._updates.plans._shapes) <= SHAPES_MAX
     assert len(engine._cts.tables) <= SHAPES_MAX
     for number in range(3 * PLANS_MAX):
         engine.update(f"DELETE WHERE {{ <a:s> <q:{number}> ?o }}")
-    plans = [plan for shape in engine._updates._shapes.values() for plan in shape.plans.values()]
+    plans = [plan for shape in engine._updates.plans._shapes.values() for plan in shape.plans.values()]
     assert len(plans) <= SHAPES_MAX + PLANS_MAX
     assert len([name for name in engine._cts.tables if name.startswith("<q:")]) <= PLANS_MAX
 
