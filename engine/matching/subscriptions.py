@@ -64,7 +64,7 @@ class Subscriptions:
     clock_index: the instant, and what is due. takeovers: of plans by the store. advance: changes the instant.
     follow: applies a delta to CTS and store, and returns what it changes (`Follower.follow`). ended: units that
     the last commit ended, with the reason; the caller unsubscribes and removes them. faults: tracebacks of failures
-    that were recovered from; the caller logs and removes them.
+    that were recovered from; the caller logs and removes them. note: adds one.
     """
 
     def __init__(
@@ -96,6 +96,7 @@ class Subscriptions:
         self.advance: Callable[[int], list[Change]] = self._follower.advance
         self.ended: dict[SharedQuery, BaseException] = self._follower.ended
         self.faults: deque[str] = self._state.faults
+        self.note: Callable[[BaseException], None] = self._state.note
         self._units = SubscriptionNumbers()
         self._exceeded = LruCache[Any, str](UNPLANNED_MAX, UNPLANNED_CHARACTERS_MAX)
 
@@ -222,10 +223,6 @@ class Subscriptions:
         if self._lutt.owners and not long:
             texts = [unit.shape.text(unit.key) for unit in self._lutt.lookup(delta)]
         return CommitCost(quads, matchings, long, texts)
-
-    def note(self, error: BaseException) -> None:
-        """Records a fault (`CommitState.note`)."""
-        self._state.note(error)
 
 
 def _faster_in_store(parsed: ParsedQuery) -> bool:

@@ -51,7 +51,7 @@ class Timers:
 
     async def fire(self, name: str) -> None:
         """Executes a delayed update. Returns when that is durable."""
-        waiting = self._delays.delayed.get(name)
+        waiting = self._delays.delayed.pending.get(name)
         if waiting is not None:
             request = self._ledger.engine.request(waiting.timer.update)
             await self._queue.submit(DueUpdate(name, request, self._lane), admitted=True)
@@ -59,7 +59,7 @@ class Timers:
     def check_due(self, due: DueUpdate) -> DryRun | ParseJob | None:
         """What has to pass before it runs; nothing if it will not run."""
         delayed = self._delays.delayed
-        pending = delayed.get(due.name)
+        pending = delayed.pending.get(due.name)
         if pending is None or (pending.timer.missed == "skip" and delayed.miss_of(due.name) is not None):
             return None
         client = pending.timer.client
@@ -68,7 +68,7 @@ class Timers:
 
     def run_due(self, due: DueUpdate) -> None:
         """Firing and effect are one commit. Raises ChangeLogError."""
-        pending = self._delays.delayed.get(due.name)
+        pending = self._delays.delayed.pending.get(due.name)
         if pending is None:
             return  # it was cancelled while it waited for its turn
         self._reactions.flush_pending()
@@ -93,7 +93,7 @@ class Timers:
 
     def refuse_due(self, due: DueUpdate, error: GatewayError) -> None:
         """Its dry run failed: it is done without effect, so that it does not stay pending. Raises ChangeLogError."""
-        pending = self._delays.delayed.get(due.name)
+        pending = self._delays.delayed.pending.get(due.name)
         if pending is None:
             return
         logger.error(_FAILED, id=due.name, reason=error)
