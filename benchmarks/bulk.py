@@ -47,7 +47,7 @@ def _load(effort: Effort, progress: Progress) -> dict[str, float]:
 
         def load() -> None:
             engine.load(document, _NTRIPLES)
-            engine.flush()
+            engine.store.flush()
 
         spent = cost_of(load)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6  # before the store alone needs memory

@@ -91,10 +91,10 @@ def _instances(instances: int, progress: Progress) -> dict[str, Any]:
     with closing(Engine(evaluation_ms_max=60_000)) as engine:
         engine.load("".join(f"<{_E}x{number}> {_TYPE} <{_E}C0> .\n" for number in range(instances)).encode())
         engine.update(f"{_PREFIXES} INSERT DATA {{ GRAPH {_ONTOLOGY} {{ {_chain()} }} }}")
-        engine.flush()
+        engine.store.flush()
         before = resident_mb()
         ms["start"] = cost_of(lambda: engine.infer([None], [_ONTOLOGY])).cpu * 1e3
-        engine.flush()
+        engine.store.flush()
         memory = {"inferred triples": engine.quad_count - instances - _DEPTH, "MB": resident_mb() - before}
         progress(f"{instances:,} instances: a start infers in {ms['start']:,.0f} ms")
         top, bottom = f":C{_DEPTH} rdfs:subClassOf :Top", ":C0 rdfs:subClassOf :C1"

@@ -973,18 +973,10 @@ class Engine:
         dataset = _dataset(sparql, default_graphs, named_graphs, access)
         return self._subscriptions.evaluation(sparql, dataset)
 
-    def flush(self) -> None:
-        """Writes the pending changes to the native store (`QuadStore.flush`)."""
-        self._store.flush()
-
-    def persist_native(self) -> None:
-        """Makes flushed changes durable. It may run in another thread (`QuadStore.persist_native`)."""
-        self._store.persist_native()
-
     def persist(self) -> None:
         """Makes all commits durable; does nothing for a dataset in memory. Blocks. Raises StoreError."""
-        self.flush()
-        self.persist_native()
+        self._store.flush()
+        self._store.persist_native()
 
     @property
     def cts(self) -> Cts:

@@ -1,9 +1,15 @@
 """The rule by which clients share what all of them use: a client may hold as much as it leaves free.
 
-One alone gets half, the next one half of the rest, and so on. So none takes all of it from the others.
+One alone gets half, the next one half of the rest, and so on. So none takes all of it from the others. `portions` cuts
+what one client asks for into parts of bounded size.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 
 class Usage:
@@ -52,3 +58,20 @@ def refusal(client: str, used: int, more: int, free: int, room: str) -> str:
     if more > free:
         return f"{room} is reached"
     return f"this client holds {used} of {room}, and leaves {free} to others; a client may hold as much as it leaves"
+
+
+def portions(
+    items: Iterable[Item], size: Callable[[Item], int], size_max: int, count_max: int | None = None
+) -> Iterator[list[Item]]:
+    """Items in order, in lists of at most `size_max` together and `count_max` in number. A larger item is alone."""
+    portion: list[Item] = []
+    total = 0
+    for item in items:
+        own = size(item)
+        if portion and (total + own > size_max or len(portion) == count_max):
+            yield portion
+            portion, total = [], 0
+        portion.append(item)
+        total += own
+    if portion:
+        yield portion

@@ -80,7 +80,7 @@ ROOMS = {
         {"__init__", "bounded_sockets", "listeners", "local_call", "outbox"},
         {"sinks"},
         {"http", "websocket"},
-        {"deliveries", "event_streams"},
+        {"deliveries", "event_streams", "standards"},
         # the APIs, of which none knows another
         {"changes", "ldn", "mcp", "ngsild", "sensorthings", "sse", "webhooks", "wot"},
         {"apis"},

@@ -99,7 +99,7 @@ class CoapResources(RunningResources):
     def apply(self, files: ResourceRules, dataset: ResourceRules, *, known: bool) -> None:
         super().apply(files, dataset, known=known)
         if self.server is not None:
-            self.server.change_rules([*files.paths, *dataset.paths])
+            self.server.posted.change_rules([*files.paths, *dataset.paths])
 
     def counts(self) -> dict[str, int]:
         counts = Counter(super().counts())
@@ -180,7 +180,7 @@ class CoapAdapter(ResourceAdapter[CoapResources]):
     def apply(self) -> None:
         super().apply()
         if self._running is not None and self._running.server is not None:
-            self._running.server.change_profiles(self._profiles)
+            self._running.server.query_resources.change_profiles(self._profiles)
 
     def health(self) -> CoapHealth:
         return self.nothing if self._running is None else self._running.health()

@@ -26,6 +26,7 @@ from lamplighter.adapters.resources.exchange import (
     ObservationStatus,
     Observed,
     ObservedResource,
+    ResourceObservation,
 )
 from lamplighter.adapters.specs import Kind
 from lamplighter.engine.errors import PayloadError, UpstreamError
@@ -56,8 +57,8 @@ class _Registration:
             self.ongoing.stop()
 
 
-class Observation:
-    """Follows a resource. `status` is for people and for the counts of the adapter."""
+class Observation(ResourceObservation):
+    """Follows a resource by Observe (RFC 7641), or by polling where the device does not offer it."""
 
     def __init__(
         self,
@@ -67,10 +68,8 @@ class Observation:
         *,
         margin_s: tuple[float, float] = MARGIN_S,
     ) -> None:
-        self.status = ObservationStatus("starting")
+        super().__init__(resource, counters)
         self._exchanges = exchanges
-        self._resource = resource
-        self._counters = counters
         self._margin_s = margin_s
         self._token = secrets.token_bytes(8)  # kept, so that a renewal replaces the registration
         self._registration: _Registration | None = None
@@ -81,15 +80,12 @@ class Observation:
         self._incomplete = False  # the newest state has more blocks
         self._delivered = 0  # states that needed no blocks
         self._failure: UpstreamError | None = None  # what ended the observation
-        self._wake = asyncio.Event()
         self._states_pace, self._steps_pace = (
             TokenBucket(STATES_PER_S, STATES_BURST),
             TokenBucket(STEPS_PER_S, STEPS_BURST),
         )
         self._held: Observed | None = None  # the newest state, whose time has not come
         self._later: asyncio.TimerHandle | None = None
-        self._cancelling = False
-        self._running: asyncio.Event | None = None  # set at the end
 
     async def run(self, on_state: Callable[[Observed], None]) -> None:
         """Follows the resource until `cancel`. on_state: takes each state, the newest last; it must not raise. A task
@@ -128,17 +124,6 @@ class Observation:
             self.status = ObservationStatus("ended")
             ended.set()
 
-    def renew(self) -> None:
-        """Registers or polls again at once, for example because the device answers again or has a new state."""
-        self._wake.set()
-
-    async def cancel(self) -> None:
-        """Ends `run`, and tells the device (RFC 7641 section 3.6). Returns when `run` has ended."""
-        self._cancelling = True
-        self._wake.set()
-        if self._running is not None:
-            await self._running.wait()
-
     async def _step(self, *, retried: bool) -> None:
         """Registers, or asks for the state. Raises UpstreamError and PayloadError."""
         self._wake.clear()
@@ -159,9 +144,7 @@ class Observation:
     async def _wait(self) -> None:
         """Returns when the next step is due. Notifications put it off. Raises what ended the observation."""
         while (pause := self._due - asyncio.get_running_loop().time()) > 0 and not self._wake.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._wake.wait()
+            await self._rest(pause)
         await self._keep_pace()
         if self._failure is not None:
             raise self._failure
@@ -178,9 +161,7 @@ class Observation:
     async def _pause(self, seconds: float) -> None:
         self._wake.clear()
         if not self._cancelling:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._wake.wait()
+            await self._rest(seconds)
 
     async def _get(self, *, retried: bool) -> None:
         """Takes the whole state by a request of its own, unless a newer one comes meanwhile."""

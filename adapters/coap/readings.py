@@ -100,10 +100,6 @@ class PostedReadings:
         self._sets.clear()
         self._commits.describe_again(self._owners.forget(changed))
 
-    def counts(self) -> dict[str, int]:
-        """What is counted, for the metrics of the gateway."""
-        return self.counters.counts()
-
     async def run(self) -> None:
         """Writes readings until cancelled."""
         while True:

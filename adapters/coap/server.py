@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,12 +19,11 @@ from lamplighter.adapters.coap.serving import SiteCaller, SiteResource
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.coap.site import Site
 from lamplighter.adapters.lasting_updates import write
-from lamplighter.adapters.mapping import PathRule
 from lamplighter.adapters.model.commits import ReadingCommits
 from lamplighter.adapters.networks import Network, Networks, machine_networks
 from lamplighter.adapters.resources.basis import AdapterBasis
 from lamplighter.adapters.resources.counters import ReadingCounters
-from lamplighter.engine.client import DeclaredCause, Jsap
+from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
@@ -62,7 +61,8 @@ class _Place(NamedTuple):
 class CoapServer:
     """Listens and answers for as long as `run` runs.
 
-    contexts: OSCORE keys. resources: further parts of the site.
+    contexts: OSCORE keys. resources: further parts of the site. posted: takes readings; query_resources: answers and
+    observes queries.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class CoapServer:
         self._devices, self._secure = settings.devices, secure
         self._listens = ""
         counters = ReadingCounters()
-        self._posted = PostedReadings(
+        self.posted = PostedReadings(
             ReadingCommits(
                 client,
                 kind="coap",
@@ -96,32 +96,24 @@ class CoapServer:
             basis.context,
             warnings.reading,
         )
-        self._queries = QueryResources(client, self._allowed)
+        self.query_resources = QueryResources(client, self._allowed)
         plain = settings.plain
         if plain is None:
             plain = () if secure else (*settings.networks, *LOOPBACK)
         permitted = machine.networks(plain, "coap.plain")
         self._site = Site(
             Callers(contexts, settings.devices, permitted),
-            [*resources, self._queries, self._posted],
+            [*resources, self.query_resources, self.posted],
             echo_writes=(server.echo or ("writes" if secure else "large")) == "writes",
             now=basis.context.now,
             monotonic=machine.monotonic,
         )
 
-    def change_rules(self, rules: Sequence[PathRule]) -> None:
-        """Puts other rules for paths into force."""
-        self._posted.change_rules(rules)
-
-    def change_profiles(self, profiles: Mapping[str, Jsap]) -> None:
-        """Offers the queries of other profiles, by their names."""
-        self._queries.change_profiles(profiles)
-
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""
         return {
             **self._site.counts(),
-            **self._posted.counts(),
+            **self.posted.counters.counts(),
             "requests_dropped": self._datagrams.requests_dropped,
             "requests_repeated": self._datagrams.duplicates,
             "datagrams_malformed": self._datagrams.datagrams_malformed,
@@ -144,8 +136,8 @@ class CoapServer:
     async def run(self) -> None:
         """Runs until cancelled; then the socket is closed. While its port is taken, it tries again."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._posted.run(), name="coap posted readings")
-            tasks.create_task(self._queries.run(), name="coap queries")
+            tasks.create_task(self.posted.run(), name="coap posted readings")
+            tasks.create_task(self.query_resources.run(), name="coap queries")
             tasks.create_task(self._listen(tasks), name="coap server")
 
     async def _listen(self, tasks: asyncio.TaskGroup) -> None:

@@ -8,7 +8,7 @@ written again, so that the last update of a stream has its newest reading.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
@@ -23,6 +23,7 @@ from lamplighter.engine.client import DeclaredCause, UpdateRequest
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
+from lamplighter.engine.sharing import portions
 from lamplighter.engine.terms import Term, lexical
 
 UPDATE_CHARS_MAX = 512 * 1024
@@ -143,12 +144,12 @@ class ReadingCommits:
     async def write(self, readings: Sequence[Reading], one: Writing, before: Writing | None) -> None:
         """Returns when each reading is durable or finally refused, after the batch before it has been settled."""
         changes = self._changes
-        portions = list(_portions(self._steps(readings)))
+        parts = list(portions(self._steps(readings), lambda step: len(step.sparql), UPDATE_CHARS_MAX))
         if before is not None:
             await before.sent.wait()
         numbers: list[int | None] = []
-        for index, steps in enumerate(portions, 1):
-            if index == len(portions):
+        for index, steps in enumerate(parts, 1):
+            if index == len(parts):
                 one.sent.set()  # the next batch continues only after `_commit` has sent these
             numbers += await self._commit(steps, changes, one)
         one.sent.set()
@@ -158,7 +159,7 @@ class ReadingCommits:
         if before is not None:
             await before.settled.wait()
             if known and before.last > min(known):
-                for steps in portions:
+                for steps in parts:
                     known += [number or 0 for number in await self._commit(steps, changes, one, again=True)]
         one.last = max(known, default=0 if before is None else before.last)
 
@@ -227,17 +228,3 @@ class ReadingCommits:
                 failures += 1
                 await asyncio.sleep(back_off_s(failures, RETRY_MIN_S, RETRY_MAX_S))
         return numbers
-
-
-def _portions(steps: list[_Step]) -> Iterator[list[_Step]]:
-    """The steps in order, in lists of at most `UPDATE_CHARS_MAX` characters, or of one step."""
-    portion: list[_Step] = []
-    chars = 0
-    for step in steps:
-        if portion and chars + len(step.sparql) > UPDATE_CHARS_MAX:
-            yield portion
-            portion, chars = [], 0
-        portion.append(step)
-        chars += len(step.sparql)
-    if portion:
-        yield portion

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
@@ -105,23 +108,37 @@ class ObservationCounters:
     polls: int = 0
 
 
-class ResourceObservation(Protocol):
+class ResourceObservation(ABC):
     """Follows the state of one resource, by Observe or by polling. `status` is for people and for counts."""
 
-    @property
-    def status(self) -> ObservationStatus: ...
+    def __init__(self, resource: ObservedResource, counters: ObservationCounters) -> None:
+        self.status = ObservationStatus("starting")
+        self._resource = resource
+        self._counters = counters
+        self._wake = asyncio.Event()
+        self._cancelling = False
+        self._running: asyncio.Event | None = None  # set at the end of `run`
 
+    @abstractmethod
     async def run(self, on_state: Callable[[Observed], None]) -> None:
         """Until `cancel`. on_state: takes each state, the newest last; it must not raise."""
-        ...
 
     def renew(self) -> None:
-        """Asks for the state at once."""
-        ...
+        """Asks for the state at once, for example because the device answers again or has a new state."""
+        self._wake.set()
 
     async def cancel(self) -> None:
-        """Returns when `run` has ended."""
-        ...
+        """Ends `run`, and tells a device that is observed (RFC 7641, 3.6). Returns when `run` has ended."""
+        self._cancelling = True
+        self._wake.set()
+        if self._running is not None:
+            await self._running.wait()
+
+    async def _rest(self, seconds: float) -> None:
+        """Returns after a time, or when `renew` or `cancel` was called since the last clear of `_wake`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
 
 
 class ResourceSettings(Protocol):

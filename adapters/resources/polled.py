@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
@@ -32,6 +32,7 @@ from lamplighter.adapters.resources.exchange import (
     ObservationStatus,
     Observed,
     ObservedResource,
+    ResourceObservation,
 )
 from lamplighter.adapters.resources.polled_settings import PolledSettings
 from lamplighter.adapters.specs import Kind
@@ -210,17 +211,12 @@ def _answer(reply: DeviceReply, sent: datetime, at: datetime) -> DeviceAnswer:
     return DeviceAnswer(reply.code, reply.body, reply.format, None, None, sent, at)
 
 
-class PolledObservation:
-    """Follows a resource by asking for its state at an interval. It is a `ResourceObservation`."""
+class PolledObservation(ResourceObservation):
+    """Follows a resource by asking for its state at an interval."""
 
     def __init__(self, exchanges: PolledExchanges, resource: ObservedResource, counters: ObservationCounters) -> None:
-        self.status = ObservationStatus("starting")
+        super().__init__(resource, counters)
         self._exchanges = exchanges
-        self._resource = resource
-        self._counters = counters
-        self._wake = asyncio.Event()
-        self._cancelling = False
-        self._running: asyncio.Event | None = None  # set at the end
 
     async def run(self, on_state: Callable[[Observed], None]) -> None:
         """Polls until `cancel`. on_state: takes each state; it must not raise."""
@@ -248,24 +244,10 @@ class PolledObservation:
                 except PayloadError as error:
                     self.status = ObservationStatus("refused", str(error))
                     pause = max(pause, settings.retry_max_s)
-                if not self._cancelling:
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(pause):
-                            await self._wake.wait()
+                await self._rest(pause)
         finally:
             self.status = ObservationStatus("ended")
             ended.set()
-
-    def renew(self) -> None:
-        """Polls at once, for example because the device answers again."""
-        self._wake.set()
-
-    async def cancel(self) -> None:
-        """Ends `run`. Returns when it has ended."""
-        self._cancelling = True
-        self._wake.set()
-        if self._running is not None:
-            await self._running.wait()
 
     def _until_next(self) -> float:
         """Seconds before the next poll. The resources of a device that have one interval are asked for in the same

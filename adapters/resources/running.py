@@ -118,7 +118,7 @@ class RunningResources:
     def counts(self) -> dict[str, int]:
         """What is counted, by the adapter and in this run."""
         counts = Counter(self.basis.counters.counts())
-        counts.update(self.sensors.counts())
+        counts.update(self.sensors.counters.counts())
         return counts
 
     def name_of(self, authority: str) -> str:

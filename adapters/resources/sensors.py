@@ -212,10 +212,6 @@ class ResourceSensors:
         said += [f"{states.refused:,} refuse"] * bool(states.refused)
         return f", {', '.join(said)}, {count_text(self.counters.committed, 'reading', ',')} committed"
 
-    def counts(self) -> dict[str, int]:
-        """What is counted, for the metrics of the gateway."""
-        return self.counters.counts()
-
     def renew(self, authority: str, *, observed: bool = False) -> None:
         """Asks a device for its states at once, because it answers again. observed: registers at observed resources
         again too."""

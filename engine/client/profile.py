@@ -56,13 +56,9 @@ class Loader:
     def __init__(self, *, network: bool, ca: Path | str | None = None) -> None:
         self._network = network
         self._ca = ca
-        self._digest = hashlib.sha256()
+        self.digest = hashlib.sha256()
         self._documents: dict[str, bytes] = {}  # by what messages call them, in the order in which they are read
         self._read = 0
-
-    @property
-    def digest(self) -> str:
-        return self._digest.hexdigest()
 
     def tree(self, place: str | Path) -> Tree:
         """The normal tree of a document, merged with its includes in order. Raises JsapError."""
@@ -84,7 +80,7 @@ class Loader:
                 f"{_display_address(address)}: include: more than {DOCUMENTS_MAX} documents; put some together"
             )
         document = self._document(address, chain)
-        self._digest.update(document)
+        self.digest.update(document)
         self._documents[_display_address(address)] = document
         try:
             tree = normal(decode_tree(document))

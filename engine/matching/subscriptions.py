@@ -51,7 +51,7 @@ class Subscriptions:
     clock_index: the instant, and what is due. takeovers: of plans by the store. cost: of following a delta. advance:
     changes the instant. follow: applies a delta to CTS and store, and returns what it changes (all three of
     `Follower`). ended: units that the last commit ended, with the reason; the caller unsubscribes and removes them.
-    faults: tracebacks of failures that were recovered from; the caller logs and removes them.
+    faults: tracebacks of failures that were recovered from; the caller logs and removes them. note: adds one.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Subscriptions:
         self.advance: Callable[[int], list[Change]] = self._follower.advance
         self.ended: dict[SharedQuery, BaseException] = self._follower.ended
         self.faults: deque[str] = self._state.faults
+        self.note: Callable[[BaseException], None] = self._state.note
         self._units = SubscriptionNumbers()
         self._exceeded = LruCache[Any, str](UNPLANNED_MAX, UNPLANNED_CHARACTERS_MAX)
 
@@ -193,12 +194,6 @@ class Subscriptions:
         for shape in self._shapes.by_key.values():
             found[shape.spu_class] += shape.subscribers
         return dict(found)
-
-    # --- following the dataset ---
-
-    def note(self, error: BaseException) -> None:
-        """Records a fault (`CommitState.note`)."""
-        self._state.note(error)
 
 
 def _faster_in_store(parsed: ParsedQuery) -> bool:

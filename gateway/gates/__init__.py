@@ -6,5 +6,5 @@ input; sinks: subscriptions whose clients read SE messages; http: SPARQL Protoco
 local_call: commands on the same machine; event_streams: subscriptions as Server-Sent Events.
 apis: further standards, each a room: sse: Server-Sent Events; mcp: Model Context Protocol; webhooks: notifications
 that are POSTed; ldn: Linked Data Notifications; deliveries: what these two share; changes: the change feed;
-sensorthings: OGC SensorThings API; wot: Web of Things; ngsild: NGSI-LD.
+sensorthings: OGC SensorThings API; wot: Web of Things; ngsild: NGSI-LD; standards: what these share.
 """

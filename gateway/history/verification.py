@@ -146,7 +146,7 @@ class _Verification:
                 rest = self._compare_snapshots(replay, rest, before=place_of(record))
                 replay.follow(record)
                 self._report.replayed += 1
-            replay.engine.flush()
+            replay.engine.store.flush()
         except ConfigurationError:
             raise
         except ChangeLogError as error:

@@ -147,7 +147,7 @@ class LogReplay:
 
     def _flush(self) -> None:
         try:
-            self._dataset.engine.flush()
+            self._dataset.engine.store.flush()
         except StoreError as error:
             if not _is_of_the_disk(error):
                 raise

@@ -131,7 +131,7 @@ class Restore:
         delta = self._engine.prepare_change(difference.since(since, self._ledger.slicer))
         commit = self._ledger.commit(delta, cause)
         self._reactions.flush_pending()  # a reaction stands behind its trigger, before anything else
-        going = [name for name in going if delayed.get(name) is not None]
+        going = [name for name in going if delayed.pending.get(name) is not None]
         for name in going:
             self._delays.cancel(name, cause)
             self._ledger.slicer.pause()

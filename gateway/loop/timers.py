@@ -51,7 +51,7 @@ class Timers:
 
     async def fire(self, name: str) -> None:
         """Executes a delayed update. Returns when that is durable."""
-        waiting = self._delays.delayed.get(name)
+        waiting = self._delays.delayed.pending.get(name)
         if waiting is not None:
             request = self._ledger.engine.request(waiting.timer.update, parts=waiting.timer.texts)
             request.tried_first = True
@@ -60,7 +60,7 @@ class Timers:
     def check_due(self, due: DueUpdate) -> DryRun | ParseJob | None:
         """What has to pass before it runs; nothing if it will not run."""
         delayed = self._delays.delayed
-        pending = delayed.get(due.name)
+        pending = delayed.pending.get(due.name)
         if pending is None or (pending.timer.missed == "skip" and delayed.miss_of(due.name) is not None):
             return None
         client = pending.timer.client
@@ -69,7 +69,7 @@ class Timers:
 
     def run_due(self, due: DueUpdate) -> None:
         """Firing and effect are one commit. Raises ChangeLogError, and PlanExceededError where it needs a dry run."""
-        pending = self._delays.delayed.get(due.name)
+        pending = self._delays.delayed.pending.get(due.name)
         if pending is None:
             return  # it was cancelled while it waited for its turn
         self._reactions.flush_pending()
@@ -94,7 +94,7 @@ class Timers:
 
     def refuse_due(self, due: DueUpdate, error: GatewayError) -> None:
         """Its dry run failed: it is done without effect, so that it does not stay pending. Raises ChangeLogError."""
-        pending = self._delays.delayed.get(due.name)
+        pending = self._delays.delayed.pending.get(due.name)
         if pending is None:
             return
         logger.error(_FAILED, id=due.name, reason=error)

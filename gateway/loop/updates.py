@@ -190,7 +190,7 @@ class UpdateRequests:
     def run_cancellation(self, queued: Cancellation) -> None:
         """Raises UnknownDelayedError, ChangeLogError."""
         name, caller, delayed = queued.name, queued.caller, self._ledger.knowledge.delayed
-        if (delayed.get(name) if caller.operator else delayed.of(caller.name, name)) is None:
+        if (delayed.pending.get(name) if caller.operator else delayed.of(caller.name, name)) is None:
             raise UnknownDelayedError(f"no delayed update {name!r} is pending; GET /delayed lists them")
         self._reactions.flush_pending()
         self._delays.cancel(name, queued.cause)

@@ -8,11 +8,10 @@ an application are records too; it does not react to earlier commits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lamplighter.engine.change_log import JOINT, Cause, Missed, Record
 from lamplighter.engine.client.profile import Loader
@@ -52,14 +51,6 @@ class Application:
         """The cause of the record with which this version begins."""
         return Cause(KIND, f"{self.name}@{self.digest}")
 
-    def query_text(self, name: str, row: Mapping[str, Term | None], values: Mapping[str, Any] | None = None) -> str:
-        """The text of a query with the graphs of the profile (`Jsap.whole_query_text`)."""
-        return self.profile.whole_query_text(name, row, values)
-
-    def update_text(self, name: str, row: Mapping[str, Term | None], values: Mapping[str, Any] | None = None) -> str:
-        """The text of an update, in the same way."""
-        return self.profile.whole_update_text(name, row, values)
-
 
 @dataclass(frozen=True)
 class Trigger:
@@ -86,7 +77,7 @@ class Trigger:
             slices.begin(len(self.rows))
         texts = []
         for number, binding in enumerate(self.rows.bindings(), 1):
-            texts.append(self.application.update_text(name, binding))
+            texts.append(self.application.profile.whole_update_text(name, binding))
             if number % SLICE == 0:
                 slices.pause()
         return Reaction(texts, update.delay, update.at, update.missed)
@@ -131,7 +122,7 @@ def _load(path: Path, *, unknown: bool = False) -> tuple[Application, Loader]:
             raise JsapError(*faults)
     except JsapError as error:
         raise loader.locate_faults(error) from error
-    return Application(path.stem, loader.digest[:12], found), loader
+    return Application(path.stem, loader.digest.hexdigest()[:12], found), loader
 
 
 def _unbound(profile: Jsap) -> Iterator[str]:
@@ -229,7 +220,7 @@ def aggregator_queries(application: Application) -> Iterator[tuple[str, str]]:
     """(aggregator, text of its query) for each aggregator, in the order of the file."""
     # The graphs that the profile names are in the text, as in the updates, so that the change log has them.
     for name, aggregator in application.profile.aggregators.items():
-        yield name, application.query_text(aggregator.query, {})
+        yield name, application.profile.whole_query_text(aggregator.query, {})
 
 
 def triggers(application: Application, aggregator: str, sequence: int, added: Bag, removed: Bag) -> Iterator[Trigger]:

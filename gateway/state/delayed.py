@@ -226,7 +226,7 @@ class DelayedUpdates:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._pending: dict[str, Pending] = {}
+        self.pending: dict[str, Pending] = {}  # by name; read by others, changed here only
         # By client, of those that have names: how many are pending, and the bytes of their texts.
         self.usage, self.usage_bytes = Usage(), Usage()
         # (due, number, name), sorted; a hundred thousand of them are moved in some microseconds. Empty until `rebase`.
@@ -272,7 +272,7 @@ class DelayedUpdates:
         at = None if record.timer.at is None else moment(record.timer.at)
         pending = Pending(record, self._numbered, due_us, at)
         self._numbered += 1
-        self._pending[record.timer.id] = pending
+        self.pending[record.timer.id] = pending
         self.changes += 1
         if record.timer.client is not None:
             self.usage.add(record.timer.client)
@@ -281,7 +281,7 @@ class DelayedUpdates:
             insort(*self._place(pending))
 
     def _forget(self, name: str) -> None:
-        pending = self._pending.pop(name, None)
+        pending = self.pending.pop(name, None)
         self.changes += 1
         if pending is not None and pending.timer.client is not None:
             self.usage.add(pending.timer.client, -1)
@@ -306,12 +306,12 @@ class DelayedUpdates:
         off_us = 0  # between the last record and the start of the machine, by the wall clock
         if offset_us is not None and told.trusted and told.offset_us is not None:
             off_us = max(0, offset_us - (told.offset_us + told.uptime_us))
-        for name, pending in self._pending.items():
+        for name, pending in self.pending.items():
             if pending.due_us is not None:
                 since_us = pending.record.boottime_us if pending.record.boot == told.boot else 0
                 counts = since_us >= told.steady_since_us
                 due_us = pending.due_us - told.uptime_us - (off_us if counts else 0)
-                self._pending[name] = replace(pending, due_us=due_us)
+                self.pending[name] = replace(pending, due_us=due_us)
         return self._told
 
     def rebase(self) -> None:
@@ -322,7 +322,7 @@ class DelayedUpdates:
             self._carry(self._clock.boot, now_us, since_1970_us(self._clock.wall()) - now_us if trusted else None)
             self._unrecorded = True
         self._start_us, self._numbered_at_start = now_us, self._numbered
-        for pending in self._pending.values():
+        for pending in self.pending.values():
             entries, entry = self._place(pending)
             entries.append(entry)
         self._by_boottime.sort()
@@ -353,7 +353,7 @@ class DelayedUpdates:
             told = msgspec.structs.replace(told)
             if told.boot == self._clock.boot:
                 told.uptime_us = max(told.uptime_us, self._clock.boottime_us())
-        return DelayedState(tuple((pending.record, pending.due_us) for pending in self._pending.values()), told)
+        return DelayedState(tuple((pending.record, pending.due_us) for pending in self.pending.values()), told)
 
     def restore(self, state: DelayedState) -> None:
         """Restores what `state` returned. Only before anything is followed."""
@@ -365,10 +365,7 @@ class DelayedUpdates:
     # --- what is due ---
 
     def __len__(self) -> int:
-        return len(self._pending)
-
-    def get(self, name: str) -> Pending | None:
-        return self._pending.get(name)
+        return len(self.pending)
 
     def _clock_is_trusted(self) -> bool:
         trusted = self._clock.trusted()
@@ -394,7 +391,7 @@ class DelayedUpdates:
             if wait_us > 0 or len(found) == limit:
                 break
             if name not in claimed:
-                found.append(self._pending[name])
+                found.append(self.pending[name])
         return found
 
     def next_in(self, claimed: set[str]) -> timedelta | None:
@@ -405,7 +402,7 @@ class DelayedUpdates:
 
     def miss_of(self, name: str) -> Miss | None:
         """Whether a pending one was due before the gateway started; its policy then decides, and it is logged."""
-        pending = self._pending.get(name)
+        pending = self.pending.get(name)
         if pending is None or pending.number >= self._numbered_at_start:
             return None
         if pending.at is not None:
@@ -425,12 +422,12 @@ class DelayedUpdates:
 
     def of(self, client: str, name: str) -> Pending | None:
         """A delayed update of that client; another client's is not found."""
-        pending = self._pending.get(name)
+        pending = self.pending.get(name)
         return pending if pending is not None and pending.timer.client == client else None
 
     def names_of(self, client: str) -> list[str]:
         """The ids of that client's delayed updates."""
-        return [name for name, pending in self._pending.items() if pending.timer.client == client]
+        return [name for name, pending in self.pending.items() if pending.timer.client == client]
 
     def table(
         self, client: str | None = None, limit: int | None = None, characters: int | None = None
@@ -442,15 +439,15 @@ class DelayedUpdates:
         limit = limit or LISTED_MAX
 
         def is_current(entry: tuple[int, int, str]) -> bool:
-            return client is None or self._pending[entry[2]].timer.client == client
+            return client is None or self.pending[entry[2]].timer.client == client
 
         rows = [
-            _row(self._pending[name], self._due_text(self._pending[name]), wait_us, characters)
+            _row(self.pending[name], self._due_text(self.pending[name]), wait_us, characters)
             for wait_us, _, name in islice(filter(is_current, self._waits()), limit)
         ]
         if not self._clock_is_trusted():
             for _, _, name in islice(filter(is_current, self._by_wall), limit - len(rows)):
-                rows.append(_row(self._pending[name], self._due_text(self._pending[name]), None, characters))
+                rows.append(_row(self.pending[name], self._due_text(self.pending[name]), None, characters))
         return rows
 
 

@@ -62,11 +62,6 @@ class Instant:
         text, time = iso(instant), iso(now)
         return "" if text == (time if follows and time > self.text else self.text) else text
 
-    @property
-    def reached_instant(self) -> datetime | None:
-        """The instant behind the last record, None if no record had one."""
-        return moment(self.text) if self.text else None
-
     def restore(self, text: str) -> None:
         """Restores the text of a snapshot. Raises ValueError, because a file may contain anything."""
         if text:

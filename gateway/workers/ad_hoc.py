@@ -428,7 +428,7 @@ class _Child:
         os.close(sink)
         self._running = running
         self._running.add(self._number)
-        self._looks = _Looks(self._number)
+        self.looks = _Looks(self._number)
         loop = asyncio.get_running_loop()
         self.status: asyncio.Future[int] = loop.create_future()
         """The status of waitpid(2), when the process has ended."""
@@ -445,10 +445,6 @@ class _Child:
     def kill(self) -> None:
         if not self.status.done():
             os.kill(self._number, signal.SIGKILL)
-
-    def stuck(self) -> bool:
-        """As `_Looks.stuck`."""
-        return self._looks.stuck()
 
 
 class Answer:
@@ -550,7 +546,7 @@ class Answer:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
                     return await stream.read(size)
-            if self._child.stuck():
+            if self._child.looks.stuck():
                 raise StuckError("the store was busy; try again")
 
     def _replace(self) -> None:

@@ -58,7 +58,7 @@ def test_a_value_that_grows_by_updates_is_refused_when_it_is_too_long() -> None:
         for _ in range(3):
             with pytest.raises(LimitExceededError, match=r"limits\.term_bytes_max = 1048576"):
                 engine.update(DOUBLE)
-        engine.flush()
+        engine.store.flush()
         assert engine.dump() == before
         assert engine.sequence == 6
 
@@ -118,7 +118,7 @@ def test_four_of_the_longest_terms_that_may_be_allowed_are_read_back() -> None:
     with Engine(term_bytes_max=TERM_BYTES_MOST) as engine:
         long = "x" * (TERM_BYTES_MOST - 4)
         engine.load(f'<a:s{long[2:]}> <a:p{long[2:]}> "{long}xx" <a:g{long[2:]}> .'.encode(), "application/n-quads")
-        engine.flush()
+        engine.store.flush()
         [batch] = engine.snapshot()
         check_stored(batch)
         with Engine() as other:

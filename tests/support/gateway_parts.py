@@ -199,7 +199,7 @@ def dump(runner: Runner) -> list[bytes]:
 
 def due_times(runner: Runner) -> list[tuple[int, int | None, datetime | None]]:
     """(sequence, due by boot time, due by wall clock) of what is pending, sorted."""
-    return sorted((p.sequence, p.due_us, p.at) for p in runner._delayed._pending.values())
+    return sorted((p.sequence, p.due_us, p.at) for p in runner._delayed.pending.values())
 
 
 def segments(data: Path) -> list[Path]:

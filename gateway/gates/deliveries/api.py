@@ -63,7 +63,7 @@ def resolve_query(reference: QueryReference, applications: Mapping[str, Applicat
         raise UnknownResourceError(
             f"no application has the query {f'{reference.application}/{reference.name}'[:200]!r}"
         )
-    return application.query_text(reference.name, {}, reference.forced_bindings), None, None
+    return application.profile.whole_query_text(reference.name, {}, reference.forced_bindings), None, None
 
 
 class WantedDelivery(QueryReference, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -58,7 +58,7 @@ class QueryTool:
     def text(self, arguments: Mapping[str, Any]) -> str:
         """With the graphs of the profile. Raises ForcedBindingError."""
         given = values(self.definition.name, self.definition.input_schema, arguments)
-        return self.application.query_text(self.query, {}, given)
+        return self.application.profile.whole_query_text(self.query, {}, given)
 
     def permits(self, access: Access) -> bool:
         """Whether the caller may ask it, and could ever get a row."""
@@ -86,7 +86,7 @@ class UpdateTool:
         """The text with the graphs of the profile, and the request id. Raises ForcedBindingError."""
         given = values(self.definition.name, self.definition.input_schema, arguments)
         request_id = given.pop(REQUEST_ID, None)
-        return self.application.update_text(self.update, {}, given), request_id
+        return self.application.profile.whole_update_text(self.update, {}, given), request_id
 
     def permits(self, access: Access) -> bool:
         """Whether the caller may change the graphs that the text names."""
@@ -164,7 +164,7 @@ def _names(entries: Sequence[tuple[Application, str, Query | Update]]) -> Iterat
 def _query_tool(tool: str, application: Application, name: str, query: Query) -> QueryTool:
     """Raises RequestError."""
     profile = application.profile
-    sample = application.query_text(name, samples(query))
+    sample = application.profile.whole_query_text(name, samples(query))
     outline = parse_query(sample)
     definition = types.Tool(
         name=tool,
@@ -179,7 +179,7 @@ def _query_tool(tool: str, application: Application, name: str, query: Query) ->
 
 def _update_tool(tool: str, application: Application, name: str, update: Update) -> UpdateTool:
     """Raises RequestError."""
-    operations = resolved(application.update_text(name, samples(update)))
+    operations = resolved(application.profile.whole_update_text(name, samples(update)))
     schema = input_schema(update, application.profile.expand)
     if REQUEST_ID in schema["properties"]:
         raise MalformedRequestError(f"the forced binding {REQUEST_ID} has the name of an argument of all updates")

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
@@ -51,6 +51,7 @@ from lamplighter.gateway.gates.ngsild.problems import (
 from lamplighter.gateway.gates.ngsild.reading import NgsiReading, entity_json
 from lamplighter.gateway.gates.ngsild.subscribing import NgsiSubscriptions
 from lamplighter.gateway.gates.ngsild.writing import EntityUpdates
+from lamplighter.gateway.gates.standards import next_link, page_url
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.callers import Caller
@@ -189,9 +190,8 @@ class _NgsiRequest:
             headers["NGSILD-Results-Count"] = lexical(row["count"])
         links = []
         if more:
-            target = [(name, value) for name, value in self._texts.items() if name not in ("offset", "limit")]
-            target += [("limit", str(asked.limit)), ("offset", str(asked.offset + asked.limit))]
-            links.append(f'<{ROOT}/entities?{urlencode(target, quote_via=quote)}>; rel="next"')
+            others = [(name, value) for name, value in self._texts.items() if name not in ("offset", "limit")]
+            links.append(next_link(page_url(f"{ROOT}/entities", others, asked.offset + asked.limit, asked.limit)))
         return self._message.answer(listed, names, headers, links)
 
     async def _retrieve(self, entity: Term) -> Response:

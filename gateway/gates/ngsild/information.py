@@ -15,10 +15,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from lamplighter.engine.errors import MalformedRequestError, NotJsonError
+from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.terms import XSD, Term, iri, is_iri, is_literal, lexical, literal, term_to_json
 from lamplighter.gateway.gates.ngsild.contexts import NGSI, ContextNames, is_absolute
 from lamplighter.gateway.gates.ngsild.problems import OperationNotSupportedError, excerpt
+from lamplighter.gateway.gates.standards import JsonNumber
 
 Kind = Literal["Property", "Relationship", "GeoProperty"]
 KINDS: Final[tuple[Kind, ...]] = ("Property", "Relationship", "GeoProperty")
@@ -52,12 +53,6 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.A)
 _TIME = re.compile(r"\d\d:\d\d:\d\d(?:\.\d{1,6})?Z?", re.A)
 
 
-class JsonNumber(str):
-    """A number with a point or an exponent, or a large one, as written."""
-
-    __slots__ = ()
-
-
 @dataclass(frozen=True)
 class Attribute:
     """An attribute with one value. value: an IRI for a Relationship, else a literal; observed_at: xsd:dateTime."""
@@ -76,22 +71,6 @@ class Fragment:
     value: Term | None
     observed_at: Term | None
     unit_code: str | None
-
-
-def decoded_json(body: bytes) -> Any:
-    """Raises NotJsonError."""
-    try:
-        return msgspec.json.Decoder(float_hook=JsonNumber).decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NotJsonError(f"the body: {error}") from error
-
-
-def decode_members(body: bytes) -> dict[str, Any]:
-    """Raises NotJsonError, MalformedRequestError."""
-    found = decoded_json(body)
-    if not isinstance(found, dict):
-        raise MalformedRequestError("the body is no JSON object; write the members of the entity")
-    return found
 
 
 # --- JSON -> terms ---

@@ -11,10 +11,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError
+from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, NotJsonError, RequestError
 from lamplighter.gateway.gates.http.calls import BODY, content_type
 from lamplighter.gateway.gates.ngsild.contexts import CORE, PLAIN, ContextNames, KnownContexts
-from lamplighter.gateway.gates.ngsild.information import decode_members, decoded_json
+from lamplighter.gateway.gates.standards import decode_json, json_object
 
 JSON, JSON_LD = "application/json", "application/ld+json"
 _BODIES = (JSON, JSON_LD, "application/merge-patch+json")
@@ -51,13 +51,13 @@ class NgsiMessage:
     async def body(self) -> tuple[dict[str, Any], ContextNames]:
         """The members of a body and its names (6.3.5). Raises RequestError."""
         media_type = self._media_type()
-        members = decode_members(self._request.scope[BODY])
+        members = json_object(self._request.scope[BODY], "write the members of the entity", NotJsonError)
         return members, self._names_of(members, media_type)
 
     async def entities(self, most: int) -> list[tuple[dict[str, Any], ContextNames | RequestError]]:
         """The members of the entities of a batch, and their names or why they have none. Raises RequestError."""
         media_type = self._media_type()
-        listed = decoded_json(self._request.scope[BODY])
+        listed = decode_json(self._request.scope[BODY], NotJsonError)
         if not isinstance(listed, list) or not listed or not all(isinstance(one, dict) for one in listed):
             raise MalformedRequestError("the body is no array of entities with one in it")
         if len(listed) > most:

@@ -1,4 +1,4 @@
-"""Errors of NGSI-LD (6.3.2, 5.5.2): Problem Details (RFC 7807). They have the three members of the other gates, too."""
+"""Errors of NGSI-LD (6.3.2, 5.5.2): Problem Details (RFC 9457). They have the three members of the other gates, too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from lamplighter.engine.errors import (
     RequestError,
     UnknownResourceError,
 )
-from lamplighter.gateway.gates.http.answers import MethodError, Refusal, error_answer
+from lamplighter.gateway.gates.http.answers import MethodError, Refusal
+from lamplighter.gateway.gates.standards import problem_answer
 
 _TYPES: Final = "https://uri.etsi.org/ngsi-ld/errors/"
 _TITLES: Final = {
@@ -83,7 +84,7 @@ def details(error: GatewayError) -> dict[str, object]:
 
 
 def problem(error: GatewayError) -> Refusal:
-    return error_answer(error, details(error), "application/problem+json")
+    return problem_answer(error, details(error))
 
 
 def excerpt(members: object) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lamplighter.adapters.mapping.units import ucum
 from lamplighter.engine.errors import LimitExceededError
+from lamplighter.engine.sharing import portions
 from lamplighter.engine.terms import Term, is_iri, is_literal, lexical
 from lamplighter.gateway.gates.http.sparql import select
 from lamplighter.gateway.gates.ngsild.contexts import ContextNames
@@ -43,7 +44,10 @@ class NgsiReading:
         """The entities by their ids; those that do not exist are left out. Raises LimitExceededError."""
         found: dict[Term, NgsiEntity] = {one: NgsiEntity() for one in ids}
         count = 0
-        for some in self._batches(ids):
+        # A query may name as many as its text, which has each of them several times, has room for.
+        empty = self._graphs.parts(())
+        room = (self._runner.settings.limits.query_bytes_max - len(empty.encode())) // empty.count("VALUES")
+        for some in portions(ids, lambda one: len(one.encode()) + 1, room, AT_ONCE):
             read = await self.rows(self._graphs.parts(some))
             count += len(read)
             if count > ANSWER_ATTRIBUTES_MAX:
@@ -53,22 +57,6 @@ class NgsiReading:
             for row in sorted(read, key=lambda row: row["v"]):
                 _take(found[row["e"]], row)
         return {one: entity for one, entity in found.items() if entity.types}
-
-    def _batches(self, ids: Sequence[Term]) -> Iterator[list[Term]]:
-        """The entities that one query reads: as many as its text, which has each several times, may name."""
-        empty = self._graphs.parts(())
-        room = (self._runner.settings.limits.query_bytes_max - len(empty.encode())) // empty.count("VALUES")
-        batch: list[Term] = []
-        size = 0
-        for one in ids:
-            length = len(one.encode()) + 1
-            if batch and (size + length > room or len(batch) == AT_ONCE):
-                yield batch
-                batch, size = [], 0
-            batch.append(one)
-            size += length
-        if batch:
-            yield batch
 
     async def attribute_kinds(self, entity: Term) -> tuple[dict[Term, Kind | None], bool]:
         """The attributes of a kept entity with their kinds, its type among them; and whether it is a stream."""

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -35,6 +35,7 @@ from lamplighter.gateway.gates.ngsild.subscriptions import (
     subscription_json,
 )
 from lamplighter.gateway.gates.ngsild.watching import Watching
+from lamplighter.gateway.gates.standards import next_link, page_url
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings.deliveries import DeliverySettings
 
@@ -164,8 +165,8 @@ class NgsiSubscriptions:
         headers = {"NGSILD-Results-Count": str(len(found))} if count else {}
         links = []
         if offset + limit < len(found) and limit:
-            target = urlencode([("limit", limit), ("offset", offset + limit), *([("count", "true")] if count else [])])
-            links.append(f'<{self._root}/subscriptions?{target}>; rel="next"')
+            others = [("count", "true")] if count else []
+            links.append(next_link(page_url(f"{self._root}/subscriptions", others, offset + limit, limit)))
         shown = [self._subscription_members(one, names) for one in found[offset : offset + limit]]
         return message.answer(shown, names, headers, links)
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import msgspec
-
 from lamplighter.adapters.literals import FALSE, TRUE, datetime_term
 from lamplighter.adapters.mapping.times import AHEAD_MAX, moment
 from lamplighter.adapters.model.event import insertion, trimming
@@ -26,6 +24,7 @@ from lamplighter.engine.terms import XSD, Term, iri, is_iri, lexical, literal
 from lamplighter.gateway.gates.http.sparql import select
 from lamplighter.gateway.gates.sensorthings.ids import id_of, term_of
 from lamplighter.gateway.gates.sensorthings.reading import ANSWER_BYTES_MAX
+from lamplighter.gateway.gates.standards import JsonNumber, decode_json, json_object
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.callers import Caller
@@ -52,12 +51,6 @@ class OutdatedError(RequestError):
     status = 409
 
 
-class _Number(str):
-    """A number with a point or an exponent, as written."""
-
-    __slots__ = ()
-
-
 @dataclass(frozen=True)
 class _Target:
     """A stream of the dataset. live: the time of its live observation, if it has one (model "latest")."""
@@ -80,7 +73,7 @@ class Creation:
 
     async def one(self, body: bytes, datastream: Term | None) -> str:
         """The IRI of the new Observation. datastream: that of the path, if it names one. Raises RequestError."""
-        return await self._create(_decode_members(body), datastream)
+        return await self._create(json_object(body, 'write one such as {"result": 20.5}'), datastream)
 
     async def many(self, body: bytes) -> list[str]:
         """As CreateObservations: the IRI of each, or ``error: `` and the reason. Raises RequestError for the whole."""
@@ -198,16 +191,8 @@ SELECT ?sensor ?property ?feature ?platform ?live ?result ?unit ?time {{
         return _Target(about, live is not None, moment(lexical(row["time"]), UTC) if "time" in row else None)
 
 
-def _decode_members(body: bytes) -> dict[str, Any]:
-    """Raises MalformedRequestError."""
-    found = _json(body)
-    if not isinstance(found, dict):
-        raise MalformedRequestError('the body is no JSON object; write one such as {"result": 20.5}')
-    return found
-
-
 def _decoded_list(body: bytes) -> list[dict[str, Any]]:
-    found = _json(body)
+    found = decode_json(body)
     if not isinstance(found, list) or not all(
         isinstance(group, dict)
         and isinstance(group.get("dataArray"), list)
@@ -219,20 +204,13 @@ def _decoded_list(body: bytes) -> list[dict[str, Any]]:
     return found
 
 
-def _json(body: bytes) -> Any:
-    try:
-        return msgspec.json.Decoder(float_hook=_Number).decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedRequestError(f"the body: {error}") from error
-
-
 def _value(result: Any) -> Term:
     """The literal of a result; numbers as they came."""
     if isinstance(result, bool):
         return TRUE if result else FALSE
     if isinstance(result, int):
         return literal(str(result), datatype=XSD + "integer")
-    if isinstance(result, _Number):
+    if isinstance(result, JsonNumber):
         if not _EXPONENT & set(result):
             return literal(str(result), datatype=XSD + ("decimal" if "." in result else "integer"))
         if math.isfinite(float(result)):

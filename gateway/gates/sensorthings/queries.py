@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lamplighter.engine.sharing import portions
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.gates.sensorthings.addresses import AddressStep
 from lamplighter.gateway.gates.sensorthings.compilation import CompiledOptions
@@ -126,16 +127,6 @@ def _patterns(
 
 
 def _for_parents(template: str, parents: Sequence[Term], bytes_max: int) -> Iterator[str]:
-    rest = bytes_max - len(template.encode())
-    rows: list[str] = []
-    size = 0
-    for number, parent in enumerate(parents):
-        row = f"({parent} {number})"
-        length = len(row.encode()) + 1
-        if rows and size + length > rest:
-            yield template.replace(_PARENTS, " ".join(rows))
-            rows, size = [], 0
-        rows.append(row)
-        size += length
-    if rows:
-        yield template.replace(_PARENTS, " ".join(rows))
+    rows = [f"({parent} {number})" for number, parent in enumerate(parents)]
+    for some in portions(rows, lambda row: len(row.encode()) + 1, bytes_max - len(template.encode())):
+        yield template.replace(_PARENTS, " ".join(some))

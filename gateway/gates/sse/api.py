@@ -77,7 +77,9 @@ class ServerSentEvents:
         if found is None or name not in found.profile.queries:
             return Refusal("not_found", 404, f"no application has the query {request.scope['below'][:200]!r}")
         asked = parameters(request)
-        return await self._stream(request, caller, asked, found.query_text(name, {}, asked.with_prefix()), None, None)
+        return await self._stream(
+            request, caller, asked, found.profile.whole_query_text(name, {}, asked.with_prefix()), None, None
+        )
 
     async def _stream(
         self,

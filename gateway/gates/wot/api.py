@@ -6,23 +6,24 @@ import asyncio
 import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.adapters.devices.desired import desired_update, status_update
-from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError
+from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError, UnknownResourceError
 from lamplighter.engine.sparql.requests import QueryOutline
 from lamplighter.gateway.gates.event_streams import EventStreams, asked_resume
-from lamplighter.gateway.gates.http.answers import JsonAnswer, MethodError, Refusal, is_known, stream_answer
+from lamplighter.gateway.gates.http.answers import JsonAnswer, MethodError, is_known, stream_answer
 from lamplighter.gateway.gates.http.calls import BODY, RequestTurns, content_type
 from lamplighter.gateway.gates.http.negotiation import AnswerFormat, for_query, request_iri
 from lamplighter.gateway.gates.http.parameters import NONE, NUMBER_MAX, Parameters, parameters, path_segments
 from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import RESULTS_JSON, cause, select
 from lamplighter.gateway.gates.outbox import SendBudget
+from lamplighter.gateway.gates.standards import decode_json, next_link, page_url
 from lamplighter.gateway.gates.wot.description import (
     DISCOVERY,
     JSON,
@@ -37,7 +38,7 @@ from lamplighter.gateway.gates.wot.description import (
     thing_description,
 )
 from lamplighter.gateway.gates.wot.observing import ValueSink
-from lamplighter.gateway.gates.wot.problems import no_thing, problem, problem_details
+from lamplighter.gateway.gates.wot.problems import NoValueError, no_thing, problem
 from lamplighter.gateway.gates.wot.registrations import SubmittedThings
 from lamplighter.gateway.gates.wot.search import Search
 from lamplighter.gateway.gates.wot.submitted import BYTES_MAX
@@ -155,14 +156,14 @@ class WebOfThings:
         more = [("format", "collection")] if form == "collection" else []
         following = None
         if offset + limit < len(nodes):
-            following = f"{THINGS}?{urlencode([('offset', offset + limit), ('limit', limit), *more])}"
-            links.insert(0, f'<{following}>; rel="next"')
+            following = page_url(THINGS, more, offset + limit, limit)
+            links.insert(0, next_link(following))
         collection: Description | None = None
         if more:
             collection = {
                 "@context": DISCOVERY,
                 "@type": "ThingCollection",
-                "@id": f"{THINGS}?{urlencode([('offset', offset), ('limit', limit), *more])}",
+                "@id": page_url(THINGS, more, offset, limit),
                 "total": len(nodes),
                 **({} if following is None else {"next": following}),
             }
@@ -196,40 +197,30 @@ class WebOfThings:
             return await self._registrations.delete(request, caller, identifier)
         thing = await self._thing(identifier, caller)
         if thing is None:
-            return no_thing(identifier)
+            raise no_thing(identifier)
         match rest:
             case []:
-                return self._only(request, "GET") or _td_answer(
-                    request, thing_description(thing, self._access(request))
-                )
+                _only(request, "GET")
+                return _td_answer(request, thing_description(thing, self._access(request)))
             case ["properties"]:
-                return self._only(request, "GET") or await self._all_values(thing, caller)
+                _only(request, "GET")
+                return await self._all_values(thing, caller)
             case ["properties", name] if name in thing.properties:
                 return await self._property(request, caller, thing.properties[name])
             case ["properties", name, "observe"] if name in thing.properties:
                 return await self._observe(request, caller, thing.properties[name])
             case ["actions", name] if name in thing.properties and thing.properties[name].actuator is not None:
-                return self._only(request, "POST") or await self._set_state(request, caller, thing.properties[name])
-        return problem_details(
-            "not_found", 404, f"the thing has nothing at {'/'.join(rest)[:200]!r}; its description lists all"
-        )
-
-    @staticmethod
-    def _only(request: Request, *methods: str) -> Refusal | None:
-        allowed = {*methods, *(["HEAD"] if "GET" in methods else [])}
-        if request.method in allowed:
-            return None
-        return problem(MethodError(request.method, allowed))
+                _only(request, "POST")
+                return await self._set_state(request, caller, thing.properties[name])
+        raise UnknownResourceError(f"the thing has nothing at {'/'.join(rest)[:200]!r}; its description lists all")
 
     async def _property(self, request: Request, caller: Caller, one: ThingProperty) -> Response:
         if request.method == "PUT" and one.actuator is not None:
             return await self._set_state(request, caller, one)
-        refused = self._only(request, *(("GET", "PUT") if one.actuator is not None else ("GET",)))
-        if refused is not None:
-            return refused
+        _only(request, *(("GET", "PUT") if one.actuator is not None else ("GET",)))
         value = await self._value(one, caller)
         if value is None:
-            return problem_details("no_value", 404, "the property has no value yet, or none that JSON has")
+            raise NoValueError("the property has no value yet, or none that JSON has")
         return JsonAnswer(value, headers=_NO_STORE)
 
     async def _all_values(self, thing: Thing, caller: Caller) -> Response:
@@ -243,7 +234,7 @@ class WebOfThings:
 
     async def _observe(self, request: Request, caller: Caller, one: ThingProperty) -> Response:
         if request.method != "GET":  # a HEAD would begin a stream that nobody reads
-            return problem(MethodError(request.method, ["GET"]))
+            raise MethodError(request.method, ["GET"])
         asked = parameters(request)
         resume = asked_resume(request, asked.text("keep"), asked.text("last-event-id"))
         caller.access.subscribe.check([None], "subscribe to")  # it would be told nothing, and not why
@@ -258,14 +249,18 @@ class WebOfThings:
         body: bytes = request.scope[BODY]
         if len(body) > VALUE_BYTES_MAX:
             raise LimitExceededError(f"a value has at most {VALUE_BYTES_MAX} bytes")
-        try:
-            value = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise MalformedRequestError(f"the body is not JSON: {error}") from error
+        value = decode_json(body, number=None)
         update = status_update if one.status else desired_update
         text = update(one.actuator, state_term(value, one.written), one.condition)
         await self._runner.updates.update(UpdateCall(text, cause(request, caller), caller=caller))
         return Response(status_code=204)
+
+
+def _only(request: Request, *methods: str) -> None:
+    """Raises MethodError for another method."""
+    allowed = {*methods, *(["HEAD"] if "GET" in methods else [])}
+    if request.method not in allowed:
+        raise MethodError(request.method, allowed)
 
 
 def _list_parameters(request: Request) -> Parameters:

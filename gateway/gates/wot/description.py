@@ -13,7 +13,6 @@ from lamplighter.ontology.vocabulary import GATEWAY, RDFS, SOSA
 
 TD: Final = "application/td+json"
 TD_LIST: Final = "application/ld+json"
-PROBLEM: Final = "application/problem+json"
 EVENTS: Final = "text/event-stream"
 JSON: Final = "application/json"
 CONTEXT: Final = "https://www.w3.org/2022/wot/td/v1.1"
@@ -202,4 +201,4 @@ def _form(href: str, method: str, content_type: str, refusal: Description) -> De
 
 
 def _refusal(text: str, status: int) -> Description:
-    return {"description": text, "contentType": PROBLEM, "htv:statusCodeValue": status}
+    return {"description": text, "contentType": "application/problem+json", "htv:statusCodeValue": status}

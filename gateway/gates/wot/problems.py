@@ -1,5 +1,4 @@
-"""Refusals as Problem Details (RFC 7807), which WoT Discovery asks for. They have the three members of the other gates,
-too."""
+"""Refusals as Problem Details, which WoT Discovery asks for."""
 
 from __future__ import annotations
 
@@ -7,9 +6,9 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from lamplighter.engine.errors import GatewayError, RequestError
-from lamplighter.gateway.gates.http.answers import Refusal, error_answer
-from lamplighter.gateway.gates.wot.description import PROBLEM
+from lamplighter.engine.errors import GatewayError, RequestError, UnknownResourceError
+from lamplighter.gateway.gates.http.answers import Refusal
+from lamplighter.gateway.gates.standards import problem_answer
 
 
 class Fault(NamedTuple):
@@ -17,6 +16,13 @@ class Fault(NamedTuple):
 
     field: str
     description: str
+
+
+class NoValueError(RequestError):
+    """A property that has no value yet, or none that JSON has."""
+
+    code = "no_value"
+    status = 404
 
 
 class InvalidDescriptionError(RequestError):
@@ -30,20 +36,11 @@ class InvalidDescriptionError(RequestError):
 
 
 def problem(error: GatewayError) -> Refusal:
-    members = _members(error.status, str(error))
+    members: dict[str, Any] = {"title": HTTPStatus(error.status).phrase}
     if isinstance(error, InvalidDescriptionError):
         members["validationErrors"] = [fault._asdict() for fault in error.faults]
-    return error_answer(error, members, PROBLEM)
+    return problem_answer(error, members)
 
 
-def problem_details(code: str, status: int, detail: str) -> Refusal:
-    """code: the member `error`."""
-    return Refusal(code, status, detail, None, _members(status, detail), PROBLEM)
-
-
-def no_thing(identifier: str) -> Refusal:
-    return problem_details("not_found", 404, f"no thing has the id {identifier[:200]!r}; GET /things lists them")
-
-
-def _members(status: int, detail: str) -> dict[str, Any]:
-    return {"title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+def no_thing(identifier: str) -> UnknownResourceError:
+    return UnknownResourceError(f"no thing has the id {identifier[:200]!r}; GET /things lists them")

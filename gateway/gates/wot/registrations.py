@@ -13,14 +13,15 @@ from starlette.responses import Response
 
 from lamplighter.adapters.devices.draft import THING, segment
 from lamplighter.adapters.devices.registry import Entry
-from lamplighter.engine.errors import MalformedRequestError
+from lamplighter.engine.errors import LimitExceededError, MalformedRequestError
 from lamplighter.gateway.devices.decisions import Devices
 from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.calls import BODY, content_type
 from lamplighter.gateway.gates.http.devices import OwnDataset
 from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.gates.standards import ConflictError
 from lamplighter.gateway.gates.wot.description import JSON, TD, TD_LIST, thing_path
-from lamplighter.gateway.gates.wot.problems import Fault, InvalidDescriptionError, no_thing, problem_details
+from lamplighter.gateway.gates.wot.problems import Fault, InvalidDescriptionError, no_thing
 from lamplighter.gateway.gates.wot.submitted import Adopted, Submitted, device_of, parse_description
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
@@ -39,7 +40,7 @@ class SubmittedThings:
         devices = self._devices(request, caller)
         adopted = device_of(found, identifier, self._runner.settings, devices.registry)
         if await devices.entry(adopted.device.identity) is not None:
-            return problem_details("conflict", 409, f"there is a thing with the id {identifier!r}; PUT replaces it")
+            raise ConflictError(f"there is a thing with the id {identifier!r}; PUT replaces it")
         return await self._adopt(devices, None, adopted)
 
     async def put(self, request: Request, caller: Caller, identifier: str) -> Response:
@@ -57,7 +58,7 @@ class SubmittedThings:
         devices = self._devices(request, caller)
         entry = await self._entry(devices, identifier)
         if entry is None:
-            return no_thing(identifier)
+            raise no_thing(identifier)
         await devices.remove(entry)
         return Response(status_code=204)
 
@@ -84,12 +85,10 @@ class SubmittedThings:
         if before is None:
             entries, _ = await devices.entries()
             if sum(entry.device.source == THING for entry in entries) >= DEVICES_MAX:
-                return problem_details(
-                    "limit_exceeded", 403, f"there are {DEVICES_MAX} submitted things already; remove some"
-                )
+                raise LimitExceededError(f"there are {DEVICES_MAX} submitted things already; remove some")
         found = await devices.take(device, before)
         if found is None:
-            return problem_details("conflict", 409, f"{device.thing} changed meanwhile; try again")
+            raise ConflictError(f"{device.thing} changed meanwhile; try again")
         if before is not None:
             return Response(status_code=204)
         told: dict[str, Any] = {"id": device.thing, "warnings": [*adopted.warnings, *devices.refused_topics(device)]}

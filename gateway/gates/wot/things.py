@@ -20,6 +20,7 @@ from lamplighter.adapters.devices.draft import THING, segment
 from lamplighter.adapters.devices.kinds import KINDS, Kind
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.matching.values import order_key
+from lamplighter.engine.sharing import portions
 from lamplighter.engine.terms import Term, iri, is_iri, is_literal, lexical
 from lamplighter.gateway.gates.wot.values import Schema, common_type, json_type
 from lamplighter.ontology import vocabulary as v
@@ -151,7 +152,7 @@ async def read_things(dataset: ReadableDataset, nodes: Sequence[Term], base_iri:
             if thing and part and key and value and is_iri(part):
                 found.setdefault(thing, {}).setdefault(part, {}).setdefault(lexical(key), set()).add(value)
 
-    for portion in _portions(nodes):
+    for portion in portions(nodes, lambda node: len(node) * _BRANCHES, PORTION_CHARS_MAX):
         rows = await dataset.rows(_facts_query(portion))
         if len(rows) <= ROWS_FEW:
             read(rows)
@@ -163,20 +164,6 @@ async def read_things(dataset: ReadableDataset, nodes: Sequence[Term], base_iri:
         return [thing for thing in made if thing.properties]
 
     return things() if len(nodes) <= FEW else await asyncio.to_thread(things)
-
-
-def _portions(nodes: Sequence[Term]) -> Iterator[list[Term]]:
-    portion: list[Term] = []
-    chars = 0
-    for node in nodes:
-        size = len(node) * _BRANCHES
-        if portion and chars + size > PORTION_CHARS_MAX:
-            yield portion
-            portion, chars = [], 0
-        portion.append(node)
-        chars += size
-    if portion:
-        yield portion
 
 
 def _keys(names: Iterable[str]) -> str:

@@ -207,7 +207,7 @@ async def test_a_stream_that_is_read_is_not_posted_too_and_both_have_one_limit()
 
     async def post(here: Home, name: str) -> str:
         assert here.adapter._running is not None and here.adapter._running.server is not None
-        resource = here.adapter._running.server._posted.entry(("posted", name))
+        resource = here.adapter._running.server.posted.entry(("posted", name))
         assert resource is not None
         caller = SiteCaller(Origin(ip_address("10.0.1.1"), 5683))
         try:

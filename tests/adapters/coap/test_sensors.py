@@ -111,7 +111,7 @@ class Parts:
 
     @property
     def counts(self) -> dict[str, int]:
-        return self.sensors.counts()
+        return self.sensors.counters.counts()
 
 
 def rule(resource: str, place: str = "", **keys: Any) -> ResourceRule:

@@ -46,8 +46,8 @@ async def running(server: CoapServerSettings, *, secure: bool = False, **more: A
     context = AdapterContext(client, BASE)  # type: ignore[arg-type]
     basis = adapter_basis("coap", settings, context, ResourceCounters())
     found = CoapServer(basis, settings, Contexts(), CoapMachine(secure=secure))
-    found.change_rules(rules(RULES))
-    found.change_profiles({"street": PROFILE})
+    found.posted.change_rules(rules(RULES))
+    found.query_resources.change_profiles({"street": PROFILE})
     async with beside(found.run()):
         yield found, client
 

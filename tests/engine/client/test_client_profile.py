@@ -102,7 +102,7 @@ def test_the_gateway_reads_files_alone_and_notices_a_change_in_any(tmp_path: Pat
     def digest() -> str:
         loader = Loader(network=False)
         loader.tree(tmp_path / "a.jsap")
-        return loader.digest
+        return loader.digest.hexdigest()
 
     before = digest()
     assert digest() == before

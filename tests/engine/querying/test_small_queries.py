@@ -207,7 +207,7 @@ def test_a_subject_with_many_removed_quads_is_not_read(monkeypatch: pytest.Monke
         for number in range(1, 102):
             assert small.answer(f"{P} SELECT ?o {{ :a :p ?o }}", None, None, 10) is not None
             engine.update(f"{P} DELETE DATA {{ :a :p {number - 1} }} ; INSERT DATA {{ :a :p {number} }}")
-            engine.flush()
+            engine.store.flush()
         assert small.answer(f"{P} SELECT ?o {{ :a :p ?o }}", None, None, 10) is None
         assert small.answer(f"{P} SELECT ?o {{ :b :p ?o }}", None, None, 10) is not None
 

@@ -104,7 +104,7 @@ def test_snapshot_is_of_one_moment_while_updates_go_on(place: Path | None) -> No
         batches = engine.snapshot()
         found = next(batches)
         engine.commit(QuadDelta(removed=before[::2], added=(ODD[0],)))
-        engine.flush()
+        engine.store.flush()
         for batch in batches:
             found += batch
         assert sorted(found) == sorted(before)
@@ -155,7 +155,7 @@ from pathlib import Path
 from lamplighter.engine import Engine
 engine = Engine(store_path=Path({str(tmp_path)!r}))
 engine.update("INSERT DATA {{ <a:s> <a:p> 1 }}")
-engine.flush()
+engine.store.flush()
 engine.update("INSERT DATA {{ <a:s> <a:p> 2 }}")
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -171,17 +171,17 @@ def test_data_are_persisted_by_a_thread_while_updates_go_on(tmp_path: Path) -> N
     with Engine(store_path=tmp_path) as engine:
         engine.update("INSERT DATA { <a:s> <a:p> 0 }")
         before = tables()
-        engine.flush()
+        engine.store.flush()
         assert tables() == before, "in the log only"
         engine.persist()
         assert tables() > before
         for number in range(5):
-            thread = threading.Thread(target=engine.persist_native)
+            thread = threading.Thread(target=engine.store.persist_native)
             thread.start()
             updates = 0
             while thread.is_alive() or updates < 20:
                 engine.update(f"INSERT DATA {{ <a:s{number}> <a:p> {updates} }}")
-                engine.flush()
+                engine.store.flush()
                 updates += 1
             thread.join()
         expected = lines(engine)

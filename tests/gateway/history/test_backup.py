@@ -129,12 +129,12 @@ async def test_delayed_updates_are_those_of_the_backup_with_what_they_had_left(t
 
         done = await restored(runner, tmp_path / "b")
         assert (done.removed, done.added, done.cancelled, done.delayed) == (1, 0, 3, 3)
-        left = {p.timer.update[-4:-2]: p for p in runner._delayed._pending.values()}
+        left = {p.timer.update[-4:-2]: p for p in runner._delayed.pending.values()}
         now_us = clock.boottime_us()
         assert [left[n].due_us and left[n].due_us - now_us for n in (" 1", " 2", " 3")] == [40e6, None, 10e6]
         assert left[" 2"].at == START + timedelta(minutes=10)
         assert [left[n].timer.missed for n in (" 1", " 3")] == ["skip", "run"]
-        assert not {fired.delayed, later.delayed} & set(runner._delayed._pending), "new ids"
+        assert not {fired.delayed, later.delayed} & set(runner._delayed.pending), "new ids"
         [commit, *others] = [r for r in records(tmp_path / "data") if r.cause and r.cause.kind == "restore"]
         assert [r.type for r in others] == ["cancel"] * 3 + ["timer"] * 3
         assert {r.cause for r in others} == {commit.cause}
@@ -294,7 +294,7 @@ async def test_without_a_gateway_the_backup_is_made_from_the_folder_which_stays_
         await restored(runner, tmp_path / "b")
         assert dump(runner) == expected
         assert graphs(runner) == ["<urn:empty>", "<urn:g>"]
-        [pending] = runner._delayed._pending.values()
+        [pending] = runner._delayed.pending.values()
         assert pending.due_us == clock.boottime_us() + 45_000_000
 
 

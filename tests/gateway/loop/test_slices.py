@@ -372,7 +372,7 @@ async def test_a_graph_is_replaced_in_slices_and_the_store_is_renewed_by_the_loo
             while runner._engine.store.step():
                 pass
             await update(runner, f"INSERT DATA {{ <http://x> <http://p> {start} }}")
-        runner._engine.flush()
+        runner._engine.store.flush()
         named = {quad for quad in contents(runner) if quad.g}
         assert named == set(graph(5 * LONG))
         assert runner._upkeep.findings == 0

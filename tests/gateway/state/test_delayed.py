@@ -781,7 +781,7 @@ def test_a_snapshot_has_the_pending_ones_in_order() -> None:
     restored.rebase()
     updates.follow(timer_record(clock, "d", delay_s=1))
     assert restored.table() == updates.table()
-    assert [pending.timer.id for pending in restored._pending.values()] == ["a", "b", "d"]
+    assert [pending.timer.id for pending in restored.pending.values()] == ["a", "b", "d"]
     assert msgspec.json.encode(restored.state()) == msgspec.json.encode(updates.state())
 
 

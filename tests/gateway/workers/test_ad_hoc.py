@@ -169,7 +169,7 @@ async def test_queries_and_trials_go_on_beside_the_writing_of_a_store_on_disk(tm
 
     def persist() -> None:
         while not ended.wait(0.02):
-            engine.persist_native()
+            engine.store.persist_native()
 
     thread = threading.Thread(target=persist)
     thread.start()
@@ -198,7 +198,7 @@ def rehearsed(engine: Engine) -> None:
         raise LimitExceededError("it does not see what it has written")
     if len(engine.update("DELETE WHERE { ?s <a:p> ?o }").removed) != before:
         raise LimitExceededError("it does not see what is there")
-    engine.flush()
+    engine.store.flush()
 
 
 async def test_a_reader_of_a_store_on_disk_has_nothing_open_that_it_could_change(tmp_path: Path) -> None:
