@@ -70,6 +70,10 @@ class Availabilities:
     def covers(self, broker: str, topic: str) -> bool:
         return (broker, topic) in self._topics
 
+    def online_at(self, broker: str, topic: str) -> list[str]:
+        """The devices that are online, and say so at a topic."""
+        return [identity for identity, _ in self._topics.get((broker, topic), ()) if self._known[identity].online]
+
     def heard(self, identity: str) -> bool:
         """Whether a topic of a device has said whether it is online."""
         return identity in self._known and self._known[identity].online is not None

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from itertools import islice
 from typing import Any, Generic, NamedTuple
@@ -83,6 +83,11 @@ class ActuatorStates(NamedTuple):
     refused: int
 
 
+def _differing(before: Mapping[Term, object], after: Mapping[Term, object]) -> set[Term]:
+    """The keys whose value is another object."""
+    return {key for key in before.keys() | after.keys() if before.get(key) is not after.get(key)}
+
+
 class Output(Generic[Rule]):
     """The actuators of one adapter. kind: of the adapter, such as "mqtt"; note: takes target and reason of a state that
     is refused. retry: the pause after a first failure, and the longest. follows_online: whether a device that comes
@@ -138,16 +143,19 @@ class Output(Generic[Rule]):
     ) -> None:
         """Takes the rules in force, of mapping/*.toml and of the dataset, and those with a query. Those of files come
         first, and the order of the others decides."""
+        before = self._files, self._dataset, self._pointed
         self._files = {iri(one.actuator): one for one in reversed(files) if one.actuator is not None}
         self._dataset = {iri(one.actuator): one for one in reversed(dataset) if one.actuator is not None}
         self._pointed = {one.place: one for one in dataset if one.actuator is None}
-        for actuator in [*self._files, *self._dataset]:
+        named, others, nodes = map(_differing, before, (self._files, self._dataset, self._pointed))
+        for actuator in named | others:
             self._known(actuator)
-        self._change_queries(queries)
-        self._assign(list(self._actuators))
+        changed = self._change_queries(queries)
+        pointing = (one.iri for one in self._actuators.values() if nodes and not nodes.isdisjoint(one.rows["command"]))
+        self._assign(list(self._actuators) if changed else [*(named | others).union(pointing)])
 
-    def _change_queries(self, queries: Sequence[QueryRule[Rule]]) -> None:
-        """A rule that stays keeps its subscription and its rows."""
+    def _change_queries(self, queries: Sequence[QueryRule[Rule]]) -> bool:
+        """A rule that stays keeps its subscription and its rows. Returns whether any did not."""
         if len(queries) > QUERIES_MAX:
             logger.error(f"{self._kind} rules with a query are too many", ignored=len(queries) - QUERIES_MAX)
         others = [rule for rule in queries if rule.others]
@@ -164,6 +172,7 @@ class Output(Generic[Rule]):
         self._start_queries()
         for one in gone:
             self._assign_queried(one.keys())
+        return self._queries != before
 
     def _start_queries(self) -> None:
         if self._workers is None:

@@ -77,6 +77,7 @@ class DatasetRules:
         self._publish = tuple(publish)
         self._rows: dict[_Row, AnyRule | str | None] = {}
         """None: a rule for others; a text: why the rule is faulty."""
+        self._sorted = True
         self._said: dict[Term, str] = {}
         self._steps = 0
         """Of the topics of all rules: each topic is matched with all of them."""
@@ -104,26 +105,33 @@ class DatasetRules:
                 if self._steps + _steps(made) > STEPS_MAX:
                     made = "the expressions in the topics of all rules can take too many steps together"
                 self._rows[row] = made
+                self._sorted = False
                 self._steps += _steps(made)
+
+    def _ordered(self) -> dict[_Row, AnyRule | str | None]:
+        """The rules in the order of their nodes."""
+        if not self._sorted:
+            self._rows, self._sorted = dict(sorted(self._rows.items(), key=_order)), True
+        return self._rows
 
     def streams(self) -> list[StreamRule]:
         """In the order of their nodes, so that the first of two rules for one stream is always the same."""
-        return [rule for _, rule in sorted(self._rows.items(), key=_order) if isinstance(rule, StreamRule)]
+        return [rule for rule in self._ordered().values() if isinstance(rule, StreamRule)]
 
     def commands(self) -> list[CommandRule]:
-        return [rule for _, rule in sorted(self._rows.items(), key=_order) if isinstance(rule, CommandRule)]
+        return [rule for rule in self._ordered().values() if isinstance(rule, CommandRule)]
 
     def publishes(self) -> list[PublishRule]:
-        return [rule for _, rule in sorted(self._rows.items(), key=_order) if isinstance(rule, PublishRule)]
+        return [rule for rule in self._ordered().values() if isinstance(rule, PublishRule)]
 
     def resources(self) -> ResourceRules:
         """The rules for resources and paths, in the order of their nodes."""
-        return ResourceRules.of(rule for _, rule in sorted(self._rows.items(), key=_order))
+        return ResourceRules.of(rule for rule in self._ordered().values())
 
     def problems(self) -> dict[Term, str]:
         """Why rules are not applied, by node; several faults of a node in one text."""
         found: dict[Term, list[str]] = {}
-        for (mapping, _), rule in sorted(self._rows.items(), key=_order):
+        for (mapping, _), rule in self._ordered().items():
             if isinstance(rule, str):
                 found.setdefault(mapping, []).append(rule)
         return {mapping: "; ".join(sorted(texts))[:2_000] for mapping, texts in found.items()}

@@ -138,32 +138,48 @@ class PathPattern(TopicPattern):
 class TopicIndex(Generic[Item]):
     """Items by topic pattern: finds those that may match a topic without trying all of them."""
 
-    def __init__(self, items: Iterable[tuple[TopicPattern, Item]]) -> None:
+    def __init__(self, items: Iterable[tuple[TopicPattern, Item]] = ()) -> None:
         self._root: dict[str, Any] = {}
-        for number, (pattern, item) in enumerate(items):
-            node = self._root
-            for text in pattern.levels:
-                node = node.setdefault("+" if text is None else text, {})
-            node.setdefault("#" if pattern.rest else "/", []).append((number, pattern, item))
+        for pattern, item in items:
+            self.add(pattern, item)
+
+    def add(self, pattern: TopicPattern, item: Item) -> None:
+        node = self._root
+        for text in pattern.levels:
+            node = node.setdefault("+" if text is None else text, {})
+        node.setdefault("#" if pattern.rest else "/", []).append((pattern, item))
+
+    def remove(self, pattern: TopicPattern, item: Item) -> None:
+        """Removes what was added with the same two objects. Raises KeyError if it is not there."""
+        path = [("+" if text is None else text) for text in pattern.levels]
+        nodes = [self._root]
+        for step in path:
+            nodes.append(nodes[-1][step])
+        end = "#" if pattern.rest else "/"
+        items = nodes[-1][end]
+        items[:] = [one for one in items if one[1] is not item or one[0] is not pattern]
+        if not items:
+            del nodes[-1][end]
+        while path and not nodes.pop():
+            del nodes[-1][path.pop()]
 
     def of(self, topic: str) -> list[tuple[dict[str, str], Item]]:
-        """Captures and item of each pattern that matches the topic, in the order of the items."""
-        found: list[tuple[int, dict[str, str], Item]] = []
+        """Captures and item of each pattern that matches the topic, in no order."""
+        found: list[tuple[dict[str, str], Item]] = []
         nodes = [self._root]
         levels = topic.split("/")
         for place in range(len(levels) + 1):
             ends = ("#", "/") if place == len(levels) else ("#",)
             for node in nodes:
                 for end in ends:
-                    for number, pattern, item in node.get(end, ()):
+                    for pattern, item in node.get(end, ()):
                         captures = pattern.captures(topic)
                         if captures is not None:
-                            found.append((number, captures, item))
+                            found.append((captures, item))
             if place < len(levels):
                 steps = {"+"} if levels[place] == "#" else {levels[place], "+"}  # node["#"] is a list of items
                 nodes = [node[step] for node in nodes for step in steps if step in node]
-        found.sort(key=lambda one: one[0])
-        return [(captures, item) for _, captures, item in found]
+        return found
 
 
 def covers(wide: str, narrow: str) -> bool:
@@ -201,15 +217,31 @@ def minimal_filters(filters: Iterable[str]) -> list[str]:
 
     Clients may add thousands of filters. Where finding out would take too long, a filter stays.
     """
-    distinct = list(dict.fromkeys(filters))
-    root: dict[str | None, Any] = {}
-    for one in distinct:
-        if "+" in one or "#" in one:
-            node = root
-            for level in one.split("/"):
-                node = node.setdefault(level, {})
-            node[None] = one
-    return [one for one in distinct if not _is_covered(one, root)]
+    return MinimalFilters().of(filters)
+
+
+class MinimalFilters:
+    """`minimal_filters` of filters that change: what covers a filter is looked for once, as long as those with
+    wildcards stay."""
+
+    def __init__(self) -> None:
+        self._wide: list[str] = []
+        self._root: dict[str | None, Any] = {}
+        self._covered: dict[str, bool] = {}
+
+    def of(self, filters: Iterable[str]) -> list[str]:
+        distinct = dict.fromkeys(filters)
+        wide = [one for one in distinct if "+" in one or "#" in one]
+        if wide != self._wide:
+            self._wide, self._root, self._covered = wide, {}, {}
+            for one in wide:
+                node = self._root
+                for level in one.split("/"):
+                    node = node.setdefault(level, {})
+                node[None] = one
+        before = self._covered
+        self._covered = {one: before[one] if one in before else _is_covered(one, self._root) for one in distinct}
+        return [one for one, covered in self._covered.items() if not covered]
 
 
 def _is_covered(one: str, root: dict[str | None, Any]) -> bool:

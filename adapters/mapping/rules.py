@@ -37,6 +37,8 @@ READINGS_MAX = 4_096
 """Of a message, besides those of the last rule that is used: rules for all members of an object multiply them."""
 CACHED_CHARS_MAX = 16_000_000
 """Of the streams of topics that are kept, and of those of records. 10,000 streams of usual names take 10,000,000."""
+RECHECKED_MAX = 10_000
+"""Of topics and patterns that are compared when rules change; if there are more, all topics are read anew."""
 _STREAM_CHARS = 500
 """What a stream takes besides its texts, and a topic."""
 Key = TypeVar("Key")
@@ -265,13 +267,21 @@ def changed_reads(before: Sequence[SomeRule], after: Sequence[SomeRule]) -> set[
 
 def new_rules(before: Sequence[SomeRule], after: Sequence[SomeRule]) -> list[SomeRule]:
     """Those of the rules after that are new, changed, or removed and written again."""
-    former = {(rule.place, rule.pattern.filter): rule for rule in before}
+    kept = set(map(id, before))
+    others = [rule for rule in after if id(rule) not in kept]
+    former = {(rule.place, rule.pattern.filter): rule for rule in before} if others else {}
 
     def is_new(rule: SomeRule) -> bool:
-        found = former.get((rule.place, rule.pattern.filter))
-        return found is not rule and (found != rule or bool(rule.condition))  # a rule of the dataset is made once
+        # A rule of the dataset is made once: another object was written again.
+        return former.get((rule.place, rule.pattern.filter)) != rule or bool(rule.condition)
 
-    return [rule for rule in after if is_new(rule)]
+    return [rule for rule in others if is_new(rule)]
+
+
+def _missing(rules: Sequence[SomeRule], others: Sequence[SomeRule]) -> list[SomeRule]:
+    """Those of the others that are none of the rules."""
+    known = set(map(id, rules))
+    return [rule for rule in others if id(rule) not in known]
 
 
 def _with_others(rules: Iterable[SomeRule]) -> Iterator[SomeRule]:
@@ -282,18 +292,57 @@ def _with_others(rules: Iterable[SomeRule]) -> Iterator[SomeRule]:
 
 
 class ReadingRules(Generic[SomeRule]):
-    """Rules of one kind, and the readings of messages by all of them. source: as for `Stream`, of all of them."""
+    """Rules of one kind, and the readings of messages by all of them. source: as for `Stream`, of all of them.
 
-    def __init__(self, rules: Sequence[SomeRule], source: Term = "") -> None:
+    former: rules of which some may stay, with the same source. Their index is taken over and changed; they are not to
+    be used any more.
+    """
+
+    def __init__(
+        self, rules: Sequence[SomeRule], source: Term = "", *, former: ReadingRules[SomeRule] | None = None
+    ) -> None:
         self._source = source
         self.rules = tuple(rules)
-        self._index = TopicIndex((rule.pattern, rule) for rule in _with_others(rules))
         self._sources: _Cache[str, _Sources] = _Cache()
         self._record_streams: _Cache[tuple[Read, str, tuple[tuple[str, str], ...], str | None], Stream] = _Cache()
+        if former is not None and "_index" in former.__dict__:
+            self._index = former._index
+            self._sources, self._record_streams = former._sources, former._record_streams
+            self._change(_missing(self.rules, former.rules), _missing(former.rules, self.rules))
+
+    @cached_property
+    def _index(self) -> TopicIndex[SomeRule]:
+        return TopicIndex((rule.pattern, rule) for rule in _with_others(self.rules))
+
+    @cached_property
+    def _order(self) -> dict[int, int]:
+        """The places of the rules, by identity."""
+        return {id(rule): place for place, rule in enumerate(_with_others(self.rules))}
+
+    def _change(self, gone: Sequence[SomeRule], new: Sequence[SomeRule]) -> None:
+        """Takes rules out of the index and puts others in; forgets what was made of the topics that they cover."""
+        for rule in _with_others(gone):
+            self._index.remove(rule.pattern, rule)
+        for rule in _with_others(new):
+            self._index.add(rule.pattern, rule)
+        changed = [rule.pattern for rule in _with_others([*gone, *new])]
+        wide = [pattern for pattern in changed if "+" in pattern.filter or "#" in pattern.filter]
+        if len(wide) * len(self._sources) > RECHECKED_MAX:
+            self._sources = _Cache()
+            return
+        for pattern in changed:
+            self._sources.pop(pattern.filter, None)
+        for topic in [one for one in self._sources if any(pattern.captures(one) is not None for pattern in wide)]:
+            del self._sources[topic]
+
+    def _matching(self, topic: str) -> list[tuple[dict[str, str], SomeRule]]:
+        """Captures and rule of each rule that covers a topic, in their order."""
+        found = self._index.of(topic)
+        return found if len(found) < 2 else sorted(found, key=lambda one: self._order[id(one[1])])
 
     def covering(self, topic: str) -> list[SomeRule]:
         """The rules that cover a topic."""
-        return [rule for _, rule in self._index.of(topic)]
+        return [rule for _, rule in self._matching(topic)]
 
     def readings(
         self,
@@ -396,7 +445,7 @@ class ReadingRules(Generic[SomeRule]):
         sources: list[_Source] = []
         errors: list[PayloadError] = []
         steps = 0
-        for captures, read in ((captures, read) for captures, rule in self._index.of(topic) for read in rule.reads):
+        for captures, read in ((captures, read) for captures, rule in self._matching(topic) for read in rule.reads):
             steps += read.steps
             if len(sources) + len(errors) >= TOPIC_READS_MAX or steps > TOPIC_STEPS_MAX:
                 reason = f"rules read more than {TOPIC_READS_MAX} values of the topic, or their patterns take too long"
@@ -436,7 +485,7 @@ def _with_read_name(read: Read, error: PayloadError) -> PayloadError:
 class Mapping(ReadingRules[StreamRule]):
     """All rules for MQTT of a gateway, or of one of its brokers.
 
-    readers: the rules, and those for the states of actuators. source: as for `Stream`.
+    readers: the rules, and those for the states of actuators. source: as for `Stream`; former: as for `ReadingRules`.
     """
 
     def __init__(
@@ -446,15 +495,16 @@ class Mapping(ReadingRules[StreamRule]):
         publishes: Sequence[PublishRule] = (),
         *,
         source: Term = "",
+        former: Mapping | None = None,
     ) -> None:
-        super().__init__(rules, source)
+        super().__init__(rules, source, former=former)
         self.commands = tuple(commands)
         self.publishes = tuple(publishes)
         self._commands = {command.state.place: command for command in commands if command.state is not None}
         self._states: Mapping | None = None
         states = [command.state for command in commands if command.state is not None]
         if states:
-            self._states = Mapping(states)
+            self._states = Mapping(states, former=None if former is None else former._states)
         self.readers = tuple(_with_others([*rules, *states]))
 
     @cached_property
@@ -462,12 +512,17 @@ class Mapping(ReadingRules[StreamRule]):
         """What to subscribe to; a filter that another one covers is left out, so that messages come once."""
         return tuple(minimal_filters(rule.filter for rule in self.readers))
 
-    def of_broker(self, name: str, source: Term = "") -> Mapping:
+    @cached_property
+    def places(self) -> frozenset[str]:
+        """Of the rules and commands."""
+        return frozenset(one.place for one in self.rules).union(one.place for one in self.commands)
+
+    def of_broker(self, name: str, source: Term = "", former: Mapping | None = None) -> Mapping:
         """The rules for one broker: streams and states that it sends, with their commands. source: IRI of the broker;
-        empty: its streams do not name it."""
+        empty: its streams do not name it. former: as for `ReadingRules`, of the same broker."""
         rules = [rule for rule in self.rules if rule.broker in (None, name)]
         commands = [one for one in self.commands if one.state is None or one.state.broker in (None, name)]
-        return Mapping(rules, commands, source=source)
+        return Mapping(rules, commands, source=source, former=former)
 
     def covers(self, topic: str) -> bool:
         """Whether a rule covers a topic, or reads the state of an actuator from it."""

@@ -30,7 +30,7 @@ from lamplighter.adapters.devices.output import ReportedState
 from lamplighter.adapters.literals import OFFLINE, datetime_term
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, Births, CommandRule, Mapping
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
-from lamplighter.adapters.mapping.patterns import is_reserved, minimal_filters
+from lamplighter.adapters.mapping.patterns import MinimalFilters, is_reserved, minimal_filters
 from lamplighter.adapters.mapping.rule_feed import follow_rules
 from lamplighter.adapters.mapping.rules import changed_reads, new_rules
 from lamplighter.adapters.mapping.sparkplug import is_death, is_of_dead
@@ -78,6 +78,7 @@ class Broker:
     under_way: deque[Writing] = field(default_factory=deque)
     turn: asyncio.Event = field(default_factory=asyncio.Event)
     read: frozenset[str] = frozenset()
+    minimal: MinimalFilters = field(default_factory=MinimalFilters)
 
     async def may_take(self, commits: ReadingCommits) -> None:
         """Returns when a batch may be taken: while one is under way, a full one."""
@@ -104,7 +105,7 @@ class Broker:
         readers = [rule.filter for rule in new_rules(self.mapping.readers, mapping.readers)]
         new = [*readers, *(one for one in filters if one not in self.read)]
         self.mapping, self.read = mapping, frozenset(filters)
-        self.inbox.change_filters(minimal_filters(filters), new_readers=new)
+        self.inbox.change_filters(self.minimal.of(filters), new_readers=new)
 
 
 class MqttAdapter:
@@ -158,9 +159,9 @@ class MqttAdapter:
         }
         self._subscribed = SubscribedDevices(client, discovering, self.brokers)
         self._silence.brokers = inboxes = {name: broker.inbox for name, broker in self.brokers.items()}
+        self._subscribed.asks.follow(inboxes)
         if discovering is not None:
             discovering.filters_changed = self._subscribe
-            discovering.state_asks.follow(inboxes, lambda: rules is None or rules.known)
         self._outward: Outward | None = None
         if feed is not None:
             self._outward = Outward(
@@ -203,8 +204,8 @@ class MqttAdapter:
         )
         return Broker(name, settings, mapping, inbox, Births(), read=frozenset(read))
 
-    def _of_broker(self, mapping: Mapping, name: str) -> Mapping:
-        return mapping.of_broker(name, iri(broker_iri(self._base_iri, name)) if self._base_iri else "")
+    def _of_broker(self, mapping: Mapping, name: str, former: Mapping | None = None) -> Mapping:
+        return mapping.of_broker(name, iri(broker_iri(self._base_iri, name)) if self._base_iri else "", former)
 
     def _filters(self, broker: str, mapping: Mapping) -> list[str]:
         """What to read: for the rules, for devices that announce themselves, and for commands."""
@@ -228,13 +229,11 @@ class MqttAdapter:
         if self._states is not None:
             self._states.changed(name, connected=connected, reason=reason)
         self._silence.connected(name, connected=connected)
-        if self._discovering is not None:
-            self._discovering.state_asks.note_connection(name, connected=connected)
         if not connected:
             self._commits.repeats.interrupt()
         if self._outward is not None:
             self._outward.connected(name, connected)
-        self._subscribed.changed.set()
+        self._subscribed.note_connection(name, connected=connected)
 
     async def run(self) -> None:
         """Runs until cancelled; then the connections are closed and no task is left. Raises ConfigurationError for
@@ -255,7 +254,7 @@ class MqttAdapter:
                 tasks.create_task(following, name="mqtt rules of the dataset")
             if self._discovering is not None:
                 tasks.create_task(self._discovering.feed.run(), name="mqtt discovery")
-                tasks.create_task(self._discovering.state_asks.send_due(), name="mqtt state asks")
+                tasks.create_task(self._subscribed.asks.send_due(), name="mqtt state asks")
                 tasks.create_task(self._subscribed.follow(), name="mqtt subscribed devices")
             tasks.create_task(self._silence.run(), name="mqtt silence")
             asks = ask_for_rebirths(brokers, self._settings.commands, self._clock, self._elapsed, self._warnings.state)
@@ -288,7 +287,7 @@ class MqttAdapter:
         redescribed = self._owners.forget(changed_reads(before.rules, after.rules))
         self._commits.describe_again(redescribed)
         for name, broker in self.brokers.items():
-            own = self._of_broker(after, name)
+            own = self._of_broker(after, name, broker.mapping)
             broker.subscribe(self._filters(name, own), own)
         self._silence.change_rules(redescribed, known=found is None or found.known)
         self._subscribed.changed.set()

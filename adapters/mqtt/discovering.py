@@ -24,7 +24,7 @@ from lamplighter.adapters.model.failures import Failures
 from lamplighter.adapters.mqtt.discovery.announced import ANNOUNCEMENT_BYTES_MAX, Format
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements, Changes
 from lamplighter.adapters.mqtt.messages import Message
-from lamplighter.adapters.mqtt.state_asks import StateAsk, StateAsks, is_question
+from lamplighter.adapters.mqtt.state_asks import StateAsk, is_question
 from lamplighter.engine.terms import Term
 
 ALL_FILTERS = tuple(one for found in FORMATS.values() for one in found.filters)
@@ -36,9 +36,9 @@ SOURCES = (*FORMATS, "announcement", "command", "mapping")
 class Discovering:
     """Announcements of all brokers of an adapter.
 
-    filters_changed: called when `filters` has changed; entries_changed: when the devices of the dataset have.
-    state_asks: asks the adopted devices for their states. feed: the devices in the dataset, which are known before
-    announcements are read.
+    filters_changed: called when `filters` has changed; entries_changed: when the devices of the dataset have; returned:
+    with an adopted device that says that it is online, as at its connection. feed: the devices in the dataset, which
+    are known before announcements are read.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class Discovering:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.filters_changed: Callable[[], None] = lambda: None
-        self.state_asks = StateAsks(self._asks_of)
         self.entries_changed: Callable[[], None] = lambda: None
+        self.returned: Callable[[Device], None] = lambda device: None
         self.feed = RegistryFeed(
             client,
             base_iri=base_iri,
@@ -68,8 +68,6 @@ class Discovering:
         self._failures = Failures("mqtt")
         self._adopted: dict[Term, str] = {}
         """Identities of the adopted devices by their IRIs."""
-        self._asked: dict[str, Device] = {}
-        """The adopted devices by their identities."""
 
     def filters(self, broker: str) -> list[str]:
         """What to subscribe to at a broker: announcements, and availability of adopted devices."""
@@ -80,10 +78,9 @@ class Discovering:
         """Messages that make devices announce themselves."""
         return self._announcements.asks
 
-    def _asks_of(self, broker: str) -> list[StateAsk]:
-        """Messages that make the devices at a broker send their states: all of a format, and adopted ones."""
-        devices = [one for one in self._asked.values() if one.broker == broker]
-        return [*self._announcements.state_asks, *(ask for device in devices for ask in _asks(device))]
+    def state_asks(self, source: str | None = None) -> list[StateAsk]:
+        """Messages that make all devices of a format send their states; None: of all formats."""
+        return self._announcements.state_asks(source)
 
     def covers(self, broker: str, topic: str) -> bool:
         """Whether `take_all` takes messages of the topic."""
@@ -122,6 +119,9 @@ class Discovering:
             states = self._availabilities.read(broker, message.topic, message.payload)
             if states:
                 self.feed.say_online(states)
+            if not message.retained:
+                for identity in self._availabilities.online_at(broker, message.topic):
+                    self.returned(self.feed.entries[identity].device)
 
     def take(self, broker: str, topic: str, payload: bytes) -> None:
         """Reads an announcement; what follows from it is written by the feed."""
@@ -143,7 +143,6 @@ class Discovering:
         filters = {broker: self._availabilities.filters(broker) for broker in brokers}
         adopted = [one.device for one in entries if one.adoption == "adopted"]
         self._adopted = {self.feed.registry.device_iri(device): device.identity for device in adopted}
-        self._follow_asks(adopted)
         states = self._availabilities.replace(adopted)
         if states:
             self.feed.say_online(states)
@@ -153,13 +152,7 @@ class Discovering:
         if not self.feed.ready.is_set():
             self._announcements.restore(entry.device for entry in entries)
 
-    def _follow_asks(self, adopted: Iterable[Device]) -> None:
-        """Asks the devices that are new, or have other values now."""
-        before, self._asked = self._asked, {device.identity: device for device in adopted}
-        for identity, device in self._asked.items():
-            if before.get(identity) != device:
-                self.state_asks.demand(device.broker, _asks(device))
 
-
-def _asks(device: Device) -> list[StateAsk]:
+def asks_of(device: Device) -> list[StateAsk]:
+    """Messages that make a device send its state, and nothing else."""
     return [(one.topic, one.payload) for one in device.asks if is_question(one.topic, one.payload)]

@@ -1,7 +1,8 @@
-"""Asks devices for their states on each connection to a broker, so that what was missed meanwhile is corrected.
+"""Asks devices for their states when they are read, so that what was missed meanwhile is corrected.
 
 Devices that report changes only would else keep the state of before. An adopted device is asked by a message that its
-format knows, such as Shelly.GetStatus; the answer is read by the rules of its values.
+format knows, such as Shelly.GetStatus, once the topics of the answer are subscribed to and its rules are in force:
+`subscribed` says when.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
 
+from lamplighter.adapters.devices.pauses import Pauses
 from lamplighter.adapters.mqtt.rebirths import RebirthInbox
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.log_events import EventLogger
 
-SETTLED_S = 3.0
-"""After a connection, or the adoption of a device: its rules have to be known and its topics subscribed to."""
 AGAIN_S = 40.0
-"""After a connection, all devices are asked a second time."""
+"""After a connection, all devices are asked a second time: a question may be lost, or its device connect later."""
+PAUSE_MIN_S, PAUSE_MAX_S = 2.0, 600.0
+"""Between two questions that are the same."""
 PORTION, PORTION_S = 10, 0.5
 """Messages at once, and the pause behind them: the answers must not be a flood, and a radio is slow."""
 ASKS_MAX = 20_000
@@ -47,32 +51,33 @@ def is_question(topic: str, payload: str) -> bool:
 
 
 class StateAsks:
-    """The messages that are due, for all brokers. asks: those of a broker now."""
+    """The questions that are due, for all brokers. A question is sent again after a pause that grows.
 
-    def __init__(self, asks: Callable[[str], Iterable[StateAsk]]) -> None:
-        self._asks = asks
+    all_of: those of a broker whose answers are read now.
+    """
+
+    def __init__(self, all_of: Callable[[str], Iterable[StateAsk]]) -> None:
+        self._all_of = all_of
         self._brokers: Mapping[str, RebirthInbox] = {}
-        self._known: Callable[[], bool] = lambda: True
         self._due: OrderedDict[tuple[str, StateAsk], None] = OrderedDict()
+        self._pauses: Pauses[tuple[str, StateAsk]] = Pauses(PAUSE_MIN_S, PAUSE_MAX_S, devices_max=ASKS_MAX)
         self._connected: dict[str, asyncio.TimerHandle] = {}
         self._work = asyncio.Event()
 
-    def follow(self, brokers: Mapping[str, RebirthInbox], known: Callable[[], bool]) -> None:
-        """Asks at these brokers. known: whether the rules that read the answers are in force."""
-        self._brokers, self._known = brokers, known
+    def follow(self, brokers: Mapping[str, RebirthInbox]) -> None:
+        """Asks at these brokers."""
+        self._brokers = brokers
 
     def note_connection(self, broker: str, *, connected: bool) -> None:
         """Notes the state of a broker's connection, with its subscriptions."""
         if connected and broker not in self._connected:
-            # After a restart of the broker, devices connect later than the adapter.
-            again = asyncio.get_running_loop().call_later(AGAIN_S, lambda: self.demand(broker, self._asks(broker)))
+            again = asyncio.get_running_loop().call_later(AGAIN_S, lambda: self.demand(broker, self._all_of(broker)))
             self._connected[broker] = again
-            self.demand(broker, self._asks(broker))
         elif not connected and broker in self._connected:
             self._connected.pop(broker).cancel()
 
     def demand(self, broker: str, asks: Iterable[StateAsk]) -> None:
-        """Devices have come or changed, and are to be asked."""
+        """These are to be sent: their answers are read now, or the devices may have other states than they said."""
         for ask in asks:
             if len(self._due) >= ASKS_MAX:
                 break
@@ -82,18 +87,28 @@ class StateAsks:
 
     async def send_due(self) -> None:
         """Sends what is due, until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
-            await self._work.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._next_s(loop.time())):
+                    await self._work.wait()
             self._work.clear()
-            await asyncio.sleep(SETTLED_S)
-            if not self._known():
-                self._work.set()
-                continue
-            while self._due:
-                portion = [self._due.popitem(last=False)[0] for _ in range(min(PORTION, len(self._due)))]
+            while portion := self._portion(loop.time()):
                 for broker, (topic, payload) in portion:
                     await self._send(broker, topic, payload)
                 await asyncio.sleep(PORTION_S)
+
+    def _next_s(self, now: float) -> float | None:
+        """How long the next question waits that was sent a short time ago; None if there is none."""
+        due = min((self._pauses.due(one) for one in self._due), default=None)
+        return None if due is None else max(0.0, due - now)
+
+    def _portion(self, now: float) -> list[tuple[str, StateAsk]]:
+        found = list(islice((one for one in self._due if self._pauses.due(one) <= now), PORTION))
+        for one in found:
+            del self._due[one]
+            self._pauses.changed(one, now)
+        return found
 
     async def _send(self, broker: str, topic: str, payload: str) -> None:
         inbox = self._brokers.get(broker)  # a device may be of a broker that is not in the settings any more

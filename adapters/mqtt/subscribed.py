@@ -1,5 +1,6 @@
 """Says in the dataset which adopted devices are read: their rules are in force, and the broker has granted the
-subscriptions. `lamplighter devices adopt` waits for it, so that no message after its answer is missed."""
+subscriptions. `lamplighter devices adopt` waits for it, so that no message after its answer is missed. A device that is
+read is asked for its state."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.registry import Entry, Registry
 from lamplighter.adapters.lasting_updates import write
 from lamplighter.adapters.mapping import Mapping
-from lamplighter.adapters.mqtt.discovering import Discovering
+from lamplighter.adapters.mqtt.discovering import Discovering, asks_of
+from lamplighter.adapters.mqtt.state_asks import StateAsk, StateAsks
 from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
@@ -41,24 +43,55 @@ class ReadBroker(Protocol):
 
 class SubscribedDevices:
     """discovering: None, and `follow` is not to be called. changed: set when devices, rules or subscriptions have
-    changed; `follow` writes what follows."""
+    changed; `follow` writes what follows. asks: asks devices for their states when they are read."""
 
     def __init__(
         self, client: UpdatesClient, discovering: Discovering | None, brokers: abc.Mapping[str, ReadBroker]
     ) -> None:
         self.changed = asyncio.Event()
+        self.asks = StateAsks(self._asks_of_broker)
         self._client, self._discovering, self._brokers = client, discovering, brokers
         self._written: dict[str, Entry] = {}
+        self._read: dict[str, Device] = {}
+        """The adopted devices that are read, and were asked since."""
         if discovering is not None:
             discovering.entries_changed = self.changed.set
+            discovering.returned = lambda device: self.asks.demand(device.broker, asks_of(device))
+
+    def note_connection(self, broker: str, *, connected: bool) -> None:
+        """Notes the state of a broker's connection, with its subscriptions."""
+        self.asks.note_connection(broker, connected=connected)
+        if connected and self._discovering is not None:  # for devices that do not retain their announcements
+            self.asks.demand(broker, self._discovering.state_asks())
+        elif not connected:
+            self._read = {name: device for name, device in self._read.items() if device.broker != broker}
+        self.changed.set()
+
+    def ask_again(self) -> None:
+        """Asks all devices again: they may have other states than the dataset has."""
+        self._read.clear()
+        self.changed.set()
+
+    def _asks_of_broker(self, broker: str) -> list[StateAsk]:
+        formats = [] if self._discovering is None else self._discovering.state_asks()
+        return formats + [ask for one in self._read.values() if one.broker == broker for ask in asks_of(one)]
 
     def _reads(self, device: Device, registry: Registry) -> bool:
         """Whether the topics of a device are read now."""
         broker = self._brokers.get(device.broker)
         if broker is None or not broker.inbox.has_all_filters:
             return False
-        places = {rule.place for rule in broker.mapping.rules} | {command.place for command in broker.mapping.commands}
+        places = broker.mapping.places
         return all(f"<{registry.base_iri}{path}>" in places for path in registry.rules(device))
+
+    def _ask(self, read: dict[str, Device], discovering: Discovering) -> None:
+        """Asks the devices that were not read before, or in another way, and all devices of their formats."""
+        before, self._read = self._read, read
+        new = [device for name, device in read.items() if before.get(name) != device]
+        for device in new:
+            self.asks.demand(device.broker, asks_of(device))
+        for broker, source in dict.fromkeys((device.broker, device.source) for device in new):
+            self.asks.demand(broker, discovering.state_asks(source))
 
     async def follow(self) -> None:
         """Runs until cancelled. Raises UpstreamError when the engine client is closed."""
@@ -72,11 +105,10 @@ class SubscribedDevices:
             await self.changed.wait()
             self.changed.clear()
             self._written = {name: one for name, one in self._written.items() if entries.get(name) is one}
-            new = [
-                one
-                for name, one in entries.items()
-                if one.adoption == "adopted" and name not in self._written and self._reads(one.device, registry)
-            ]
+            adopted = {name: one for name, one in entries.items() if one.adoption == "adopted"}
+            read = {name: one for name, one in adopted.items() if self._reads(one.device, registry)}
+            self._ask({name: one.device for name, one in read.items()}, self._discovering)
+            new = [one for name, one in read.items() if name not in self._written]
             for begin in range(0, len(new), PORTION_MAX):
                 portion = new[begin : begin + PORTION_MAX]
                 texts = [registry.subscription(one) for one in portion]

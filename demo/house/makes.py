@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 Value = bool | float | str
+MADE_AT = "2026-11-20T08:39:31"
+"""The time in telemetry that has one; nobody reads it."""
 
 
 class DeviceMessage(NamedTuple):
@@ -65,6 +67,14 @@ class HouseDevice(ABC):
     def obey(self, topic: str, payload: str) -> str | None:
         """Takes a command. Returns the name of what it has changed, None if it is no command of the device."""
         return None
+
+    def questions(self) -> Sequence[str]:
+        """Topics at which it is asked for its state; those of all devices of a make too."""
+        return ()
+
+    def answer(self, topic: str, payload: str) -> Sequence[DeviceMessage]:
+        """What it says to a question; nothing if it does not understand it."""
+        return ()
 
     def settable(self) -> dict[str, Sequence[Value]]:
         """What people and commands can set, with some states."""
@@ -127,12 +137,18 @@ class ZigbeeLamp(HouseDevice):
             self.truth["state"] = asked["state"] == "ON"
         return "state"
 
+    def questions(self) -> Sequence[str]:
+        return [f"{self.topic}/get"]
+
+    def answer(self, topic: str, payload: str) -> Sequence[DeviceMessage]:
+        return self.report() if "state" in json.loads(payload) else ()
+
     def settable(self) -> dict[str, Sequence[Value]]:
         return {"state": (True, False), "brightness": (1, 127, 254)}
 
 
 class ZigbeeMotion(ZigbeeLamp):
-    """A motion sensor of Zigbee2MQTT."""
+    """A motion sensor of Zigbee2MQTT. Its battery lets it answer no questions."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -149,6 +165,9 @@ class ZigbeeMotion(ZigbeeLamp):
         return [DeviceMessage(self.topic, json.dumps(self.truth))]
 
     def commands(self) -> Sequence[str]:
+        return ()
+
+    def questions(self) -> Sequence[str]:
         return ()
 
     def settable(self) -> dict[str, Sequence[Value]]:
@@ -174,7 +193,7 @@ class TasmotaPlug(HouseDevice):
 
     def announcements(self) -> Sequence[DeviceMessage]:
         config = self._config([1, 0])
-        sensors = {"sn": {"Time": "2026-11-20T08:39:31", "ENERGY": {"Power": 0}}, "ver": 1}
+        sensors = {"sn": {"Time": MADE_AT, "ENERGY": {"Power": 0}}, "ver": 1}
         below = f"tasmota/discovery/{self.identity[1]}"
         return [
             DeviceMessage(f"{below}/config", json.dumps(config), True),
@@ -197,8 +216,7 @@ class TasmotaPlug(HouseDevice):
                 DeviceMessage(f"stat/{self.topic}/RESULT", json.dumps({"POWER": word})),
                 DeviceMessage(f"stat/{self.topic}/POWER", word),
             ]
-        telemetry = {"Time": "2026-11-20T08:39:31", "ENERGY": {"Power": self.truth["ENERGY.Power"]}}
-        return [DeviceMessage(f"tele/{self.topic}/SENSOR", json.dumps(telemetry))]
+        return [DeviceMessage(f"tele/{self.topic}/SENSOR", json.dumps(self._sensed()))]
 
     def online(self, is_online: bool) -> Sequence[DeviceMessage]:
         return [DeviceMessage(f"tele/{self.topic}/LWT", "Online" if is_online else "Offline", True)]
@@ -209,6 +227,19 @@ class TasmotaPlug(HouseDevice):
     def obey(self, topic: str, payload: str) -> str | None:
         self.truth["POWER"] = payload == "ON"
         return "POWER"
+
+    def questions(self) -> Sequence[str]:
+        return [f"cmnd/{self.topic}/STATUS"]
+
+    def answer(self, topic: str, payload: str) -> Sequence[DeviceMessage]:
+        members = {"10": {"StatusSNS": self._sensed()}, "11": {"StatusSTS": self._switched()}}.get(payload)
+        return [] if members is None else [DeviceMessage(f"stat/{self.topic}/STATUS{payload}", json.dumps(members))]
+
+    def _switched(self) -> dict[str, Any]:
+        return {"Time": MADE_AT, "POWER": "ON" if self.truth["POWER"] else "OFF"}
+
+    def _sensed(self) -> dict[str, Any]:
+        return {"Time": MADE_AT, "ENERGY": {"Power": self.truth["ENERGY.Power"]}}
 
     def settable(self) -> dict[str, Sequence[Value]]:
         return {"POWER": (True, False)}
@@ -231,10 +262,18 @@ class TasmotaShutter(TasmotaPlug):
         return [DeviceMessage(f"tasmota/discovery/{self.identity[1]}/config", json.dumps(config), True)]
 
     def report(self) -> Sequence[DeviceMessage]:
+        return [DeviceMessage(f"stat/{self.topic}/RESULT", json.dumps(self._shutter()))]
+
+    def _shutter(self) -> dict[str, Any]:
         position = int(self.truth["ShutterPosition1"])
         said = 100 - position if self.is_inverted else position
-        shutter = {"Position": said, "Direction": 0, "Target": said}
-        return [DeviceMessage(f"stat/{self.topic}/RESULT", json.dumps({"Shutter1": shutter}))]
+        return {"Shutter1": {"Position": said, "Direction": 0, "Target": said}}
+
+    def _switched(self) -> dict[str, Any]:
+        return {"Time": MADE_AT}
+
+    def _sensed(self) -> dict[str, Any]:
+        return {"Time": MADE_AT} | self._shutter()
 
     def changed(self, name: str) -> Sequence[DeviceMessage]:
         return self.report()
@@ -290,6 +329,13 @@ class FirstShelly(HouseDevice):
         self.truth["relay.0"] = payload == "on"
         return "relay.0"
 
+    def questions(self) -> Sequence[str]:
+        return ["shellies/command"]
+
+    def answer(self, topic: str, payload: str) -> Sequence[DeviceMessage]:
+        answers = {"announce": self.announcements, "update": self.report}
+        return answers[payload]() if payload in answers else ()
+
     def settable(self) -> dict[str, Sequence[Value]]:
         return {"relay.0": (True, False)}
 
@@ -339,6 +385,17 @@ class LaterShelly(HouseDevice):
             return None
         self.truth["switch.0.output"] = call["params"]["on"]
         return "switch.0.output"
+
+    def questions(self) -> Sequence[str]:
+        return self.commands()
+
+    def answer(self, topic: str, payload: str) -> Sequence[DeviceMessage]:
+        call = json.loads(payload)
+        if call["method"] != "Shelly.GetStatus":
+            return ()
+        result = {"switch:0": {"id": 0, "output": self.truth["switch.0.output"], "apower": self._power}}
+        answer = {"id": call["id"], "src": self.name, "dst": call["src"], "result": result}
+        return [DeviceMessage(f"{call['src']}/rpc", json.dumps(answer))]
 
     def settable(self) -> dict[str, Sequence[Value]]:
         return {"switch.0.output": (True, False)}
@@ -415,7 +472,7 @@ class EsphomeBoard(Entities):
 
 
 class JsonLamp(Entities):
-    """A home-made lamp with the JSON schema. Its states are not retained."""
+    """A home-made lamp with the JSON schema. Its states are not retained: it introduces itself to whoever is born."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -443,6 +500,12 @@ class JsonLamp(Entities):
             self.truth[f"{self.name}.brightness"] = asked["brightness"]
         self.truth[self.name] = asked.get("state", "ON" if self.truth[self.name] else "OFF") == "ON"
         return self.name
+
+    def questions(self) -> Sequence[str]:
+        return ["homeassistant/status"]
+
+    def answer(self, topic: str, payload: str) -> Sequence[DeviceMessage]:
+        return [*self.announcements(), *self.online(True), *self.report()] if payload == "online" else ()
 
     def settable(self) -> dict[str, Sequence[Value]]:
         return {self.name: (True, False), f"{self.name}.brightness": (10, 55, 100)}

@@ -31,6 +31,10 @@ class House:
         self._chance = chance
         self._lock = threading.RLock()
         self._obeying = {topic: device for device in self.devices for topic in device.commands()}
+        self._asked: dict[str, list[HouseDevice]] = {}
+        for device in self.devices:
+            for topic in device.questions():
+                self._asked.setdefault(topic, []).append(device)
         self._client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=f"house-{chance.getrandbits(32):08x}")
         self._client.reconnect_delay_set(1, 2)
         self._client.max_queued_messages_set(0)
@@ -125,7 +129,7 @@ class House:
             client.publish(LIST, json.dumps([one.listed() for one in bridged]), qos=0, retain=True)
             for device in self.devices:
                 self._introduce(device)
-            topics = [(topic, 1) for topic in (*self._obeying, "shellies/command")]
+            topics = [(topic, 1) for topic in {**self._obeying, **self._asked}]
             portions = [topics[begin : begin + 100] for begin in range(0, len(topics), 100)]
             self._unanswered = len(portions)
             for portion in portions:
@@ -138,15 +142,13 @@ class House:
 
     def _on_message(self, client: mqtt.Client, _userdata: Any, message: mqtt.MQTTMessage) -> None:
         with self._lock:
-            if message.topic == "shellies/command":
-                for device in self.devices:
-                    if message.payload == b"announce" and device.commands()[:1] and "shellies" in device.commands()[0]:
-                        self._say(device, device.announcements())
+            payload = message.payload.decode(errors="replace")
+            for asked in self._asked.get(message.topic, ()):
+                self._say(asked, asked.answer(message.topic, payload))
+            device = self._obeying.get(message.topic)
+            if device is None or device.is_silent:
                 return
-            device = self._obeying[message.topic]
-            if device.is_silent:
-                return
-            changed = device.obey(message.topic, message.payload.decode(errors="replace"))
+            changed = device.obey(message.topic, payload)
             if changed is not None:
                 self._say(device, device.changed(changed))
 

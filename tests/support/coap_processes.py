@@ -23,16 +23,19 @@ SERVER = "[coap.server]\nport = 0\n"
 
 
 class AdapterProcess:
-    """`lamplighter.gateway.service.adapter_process coap` beside a gateway."""
+    """`lamplighter.gateway.service.adapter_process KIND` beside a gateway. config: its settings; None: those of
+    `SETTINGS`."""
 
-    def __init__(self, gateway: GatewayProcess) -> None:
-        self.config = gateway.folder / "coap.toml"
-        settings = "".join(f"{key} = {json.dumps(value)}\n" for key, value in SETTINGS.items())
-        self.config.write_text(f"[websocket]\nport = {gateway.websocket_port}\n[coap]\n{settings}{SERVER}")
+    def __init__(self, gateway: GatewayProcess, kind: str = "coap", config: Path | None = None) -> None:
+        self.config = gateway.folder / "coap.toml" if config is None else config
+        if config is None:
+            settings = "".join(f"{key} = {json.dumps(value)}\n" for key, value in SETTINGS.items())
+            self.config.write_text(f"[websocket]\nport = {gateway.websocket_port}\n[coap]\n{settings}{SERVER}")
+        self._kind = kind
         self.process: ForkedProcess | None = None
 
     def start(self) -> None:
-        self.process = ForkedProcess(["coap", "--config", str(self.config)], module=ADAPTER, cwd=ROOT)
+        self.process = ForkedProcess([self._kind, "--config", str(self.config)], module=ADAPTER, cwd=ROOT)
 
     def end(self, number: signal.Signals) -> None:
         assert self.process is not None

@@ -118,10 +118,9 @@ class Announcements:
         """What to subscribe to at each broker."""
         return [one for format_ in self._formats for one in format_.filters]
 
-    @property
-    def state_asks(self) -> list[tuple[str, str]]:
-        """Messages, topic and payload, that make all devices of the formats send their states."""
-        return [one for format_ in self._formats for one in format_.state_asks]
+    def state_asks(self, name: str | None = None) -> list[tuple[str, str]]:
+        """Messages, topic and payload, that make all devices of a format send their states; None: of all formats."""
+        return [one for format_ in self._formats if name in (None, format_.name) for one in format_.state_asks]
 
     @property
     def asks(self) -> list[tuple[str, str]]:

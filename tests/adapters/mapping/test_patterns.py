@@ -67,7 +67,15 @@ def test_index_finds_what_each_pattern_matches(texts: list[str], levels: list[st
             continue
     topic = "/".join(levels).replace("//", "/")
     expected = [(captures, p.pattern) for p in patterns if (captures := p.captures(topic)) is not None]
-    assert TopicIndex((p, p.pattern) for p in patterns).of(topic) == expected
+    index = TopicIndex((p, p.pattern) for p in patterns)
+    assert sorted(index.of(topic), key=repr) == sorted(expected, key=repr)
+    for pattern in patterns[::2]:
+        index.remove(pattern, pattern.pattern)
+    expected = [(captures, p.pattern) for p in patterns[1::2] if (captures := p.captures(topic)) is not None]
+    assert sorted(index.of(topic), key=repr) == sorted(expected, key=repr)
+    for pattern in patterns[1::2]:
+        index.remove(pattern, pattern.pattern)
+    assert index._root == {}
 
 
 @each_row(

@@ -37,14 +37,13 @@ Answer = Callable[[str, bytes], list[tuple[str, str]]]
 
 
 @pytest.fixture(autouse=True)
-def asks_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_asks, "SETTLED_S", 0.3)
-    monkeypatch.setattr(state_asks, "AGAIN_S", 8.0)  # rules of a slow machine are in force by then
+def no_second_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_asks, "AGAIN_S", 3_600.0)
 
 
 @contextmanager
 def device(broker: Mosquitto, topic: str, answer: Answer) -> Iterator[list[str]]:
-    """A device that reads a topic, and answers. Yields the messages that it got."""
+    """A device that reads a topic, and answers. It says when it is online. Yields the messages that it got."""
     client, heard, ready = mqtt.Client(CallbackAPIVersion.VERSION2), [], threading.Event()
 
     def on_message(_client: object, _userdata: object, message: mqtt.MQTTMessage) -> None:
@@ -54,7 +53,12 @@ def device(broker: Mosquitto, topic: str, answer: Answer) -> Iterator[list[str]]
 
     client.on_message = on_message
     client.on_connect = lambda *_: client.subscribe(topic)
-    client.on_subscribe = lambda *_: ready.set()
+
+    def on_subscribe(*_: object) -> None:
+        client.publish("tele/plug/LWT", "Online", retain=True)
+        ready.set()
+
+    client.on_subscribe = on_subscribe
     client.connect("127.0.0.1", broker.port)
     client.loop_start()
     try:
