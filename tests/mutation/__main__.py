@@ -28,6 +28,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.mutation import judging, live, mutants, results, rooms, runs
@@ -40,12 +41,12 @@ def sample(path: Path, count: int, seed: int) -> None:
     path.write_text("[\n" + ",\n".join(json.dumps(mutant.identity) for mutant in chosen) + "\n]\n")
 
 
-def trace(folder: Path, workers: int) -> None:
+def trace(folder: Path, processes: int, tests: Sequence[str] = rooms.TESTS) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     command = [
         *(sys.executable, "-m", "pytest", "-p", "tests.mutation.tracing", "--traces", str(folder)),
-        *("-p", "no:cacheprovider", "-m", rooms.TIER, "--quiet", "--numprocesses", str(workers)),
-        *("--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart", "0", *rooms.TESTS),
+        *("-p", "no:cacheprovider", "-m", rooms.TIER, "--quiet", "--processes", str(processes)),
+        *tests,
     ]
     # A test that fails because tracing makes it slow has still run its lines.
     subprocess.run(command, check=False, env=os.environ | {"W3C_SEED": str(judging.SEED)})

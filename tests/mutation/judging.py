@@ -226,7 +226,7 @@ def collect(arguments: Sequence[str], work: Callable[[Judge], None]) -> None:
     plugin = Judge(work)
     status = pytest.main(
         [
-            *("-p", "no:xdist", "-p", "no:cacheprovider", "--capture=no", "--quiet", "--quiet"),
+            *("-p", "no:cacheprovider", "--capture=no", "--quiet", "--quiet"),
             *(f"--hypothesis-seed={SEED}", *arguments),
         ],
         plugins=[plugin],

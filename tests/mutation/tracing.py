@@ -20,11 +20,10 @@ from tests.mutation import rooms
 
 DURATIONS = "durations"
 DATA = "lines"
-_TRACER = pytest.StashKey["Tracer"]()
 
 
 class Tracer:
-    """Measures one process; the data of each process gets a file of its own in `folder`."""
+    """Measures a process and its forks (`--processes`); the data of each process gets a file of its own in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._coverage = coverage.Coverage(
@@ -35,16 +34,10 @@ class Tracer:
             messages=False,
         )
         self._context = ""
-
-    def start(self) -> None:
         self._coverage.start()
 
-    def save(self) -> None:
-        self._coverage.stop()
-        self._coverage.save()
-
     def enter(self, context: str) -> str:
-        """Counts the lines that follow for a context. Returns the context until now."""
+        """Counts the lines that follow for a context. Returns the context until now, whose lines are saved."""
         before, self._context = self._context, context
         self._coverage.switch_context(context)
         return before
@@ -93,14 +86,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     folder = Path(config.getoption("--traces"))
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Durations(folder))
-    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
-        tracer = config.stash[_TRACER] = Tracer(folder)
-        config.pluginmanager.register(tracer)
-        tracer.start()
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if tracer := config.stash.get(_TRACER, None):
-        tracer.save()
+    config.pluginmanager.register(Durations(folder))
+    config.pluginmanager.register(Tracer(folder))
