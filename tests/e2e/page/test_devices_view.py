@@ -101,6 +101,30 @@ def followed(site: Site, name: str) -> None:
     wait_for(lambda: any(topic in line for line in site.broker.log), what=f"the subscription to {name}")
 
 
+def test_a_lamp_is_switched_and_dimmed_where_its_readings_are(browser: Browser, house: Site) -> None:
+    adopted(house, "room1/lamp")
+    house.publish("zigbee2mqtt/room1/lamp", '{"state": "OFF", "brightness": 100}')
+    open_view(browser, house.at("now"), "Now")
+    has(browser, ".row.actuator", "state", "false")
+    sent: list[dict[str, object]] = []
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
+    client.on_message = lambda _client, _data, message: sent.append(json.loads(message.payload))
+    with subscribed(client, house.broker, "zigbee2mqtt/room1/lamp/set"):
+        button(browser, "Switch state")
+        wait_for(lambda: any(one.get("state") == "ON" for one in sent), what="the command")
+        house.publish("zigbee2mqtt/room1/lamp", '{"state": "ON", "brightness": 100}')
+        browser.until("return document.querySelector('[role=switch].on')?.ariaChecked == 'true'")
+        browser.until(
+            "const found = document.querySelector('button[aria-label^=\"Set brightness\"]');"
+            "found?.click(); return Boolean(found)"
+        )
+        enter(browser, "state", "120")
+        button(browser, "Set brightness")
+        wait_for(lambda: any(one.get("brightness") == 120 for one in sent), what="the brightness")
+        has(browser, ".row.actuator", "brightness", "120")
+        has_none(browser, ".setting")
+
+
 def test_a_device_shows_its_readings_and_what_adoption_would_write(browser: Browser, house: Site) -> None:
     name = devices(house)["room1/climate"]["id"]
     open_view(browser, house.at(f"devices#device={name}"), "Devices")

@@ -162,6 +162,20 @@ def test_people_read_labels(browser: Browser, empty: Site) -> None:
     assert rows[:3] == ["power", "Quality", "switch"]
 
 
+def test_the_actuator_of_a_rule_is_switched(browser: Browser, empty: Site) -> None:
+    empty.gateway.update(
+        f"""{PREFIXES} INSERT DATA {{ <http://lamplighter.local/actuator/fan> gateway:desiredState false .
+        :unknown gateway:desiredState "on" }}"""
+    )
+    open_view(browser, empty.at("now"), "Now")
+    for state in ("true", "false"):
+        browser.until(
+            "const it = document.querySelector('[role=switch]'); if (it && !it.disabled) it.click(); return Boolean(it)"
+        )
+        has(browser, "[role=switch]", state)
+    has(browser, ".row.actuator span.value", "on")  # nothing sets the state of the other one
+
+
 def test_ages_are_shown_whole(browser: Browser, empty: Site) -> None:
     ages = {"47 min": "PT47M20S", "23 h": "PT23H30M", "364 d": "P364DT1H"}
     for number, ago in enumerate(ages.values()):

@@ -4,12 +4,12 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { getJson, postJson } from "../gateway.js";
 import { html } from "../html.js";
 import { Failure, Head, Iri, Written, usePolled } from "../parts.js";
+import { Setting } from "../setting.js";
 import { cut, lasting, localName } from "../terms.js";
 
 const POLL_MS = 5000;
 const ORDER = ["proposed", "adopted", "retired", "ignored"];
 const STATES = { proposed: "warn", adopted: "ok" };
-const FEW = 4;
 
 function path(device) {
     return `devices/${device.id.split("/").map(encodeURIComponent).join("/")}`;
@@ -84,36 +84,12 @@ function questions(device, said) {
     };
 }
 
-// Sets the desired state: a button for each of a few states, else a field.
-function Setting({ device, one, reload }) {
-    const [error, setError] = useState(null);
-    const set = async (state) => {
-        setError(null);
-        try {
-            await postJson(path(device), { action: "set", actuator: one.key, state });
-            reload();
-        } catch (failure) {
-            setError(failure);
-        }
-    };
-    const submit = (event) => {
-        event.preventDefault();
-        const { value } = event.currentTarget.elements.state;
-        if (value !== "") set(value);
-    };
-    const numeric = one.minimum !== undefined || one.maximum !== undefined;
-    const named = (state) => `Set ${one.label} to ${state}`;
-    const states = one.states ?? [];
+// An actuator with its states, and what sets them.
+function Setter({ device, one, reload }) {
     return html`<li class="part"><span class="name"><bdi>${cut(one.label, 80)}</bdi></span>
         <span class="value">${one.desired === undefined ? html`<span class="note">no desired state</span>` : html`<bdi>${cut(one.desired, 80)}</bdi>`}
             ${one.reported !== undefined ? html` <small>reported <bdi>${cut(one.reported, 80)}</bdi></small>` : null}</span>
-        ${states.length && states.length <= FEW
-            ? html`<span class="choices">${states.map((state) => html`<button aria-label=${named(state)} aria-pressed=${String(state) === one.desired} onClick=${() => set(state)}><bdi>${String(state)}</bdi></button>`)}</span>`
-            : html`<form class="choices" onSubmit=${submit}>${states.length
-                ? html`<select name="state" aria-label=${`State of ${one.label}`}>${states.map((state) => html`<option>${String(state)}</option>`)}</select>`
-                : html`<input name="state" aria-label=${`State of ${one.label}`} type=${numeric ? "number" : "text"} step="any" min=${one.minimum} max=${one.maximum} placeholder=${numeric ? `${one.minimum ?? ""}–${one.maximum ?? ""}` : "state"} />`}
-                <button aria-label=${`Set ${one.label}`}>Set</button></form>`}
-        <${Failure} error=${error} /></li>`;
+        <${Setting} path=${path(device)} one=${one} done=${reload} /></li>`;
 }
 
 function Sensor({ one }) {
@@ -172,7 +148,7 @@ function Details({ device }) {
     return html`<${Failure} error=${error} />
         ${value.warnings.map((warning) => html`<p class="failure"><bdi>${cut(warning, 400)}</bdi></p>`)}
         ${value.actuators.length ? html`<h3>Actuators</h3><ul class="parts">${value.actuators.map((one) => written
-            ? html`<${Setting} key=${one.key} device=${device} one=${one} reload=${reload} />`
+            ? html`<${Setter} key=${one.key} device=${device} one=${one} reload=${reload} />`
             : html`<li class="part"><span class="name"><bdi>${cut(one.label, 80)}</bdi></span><span class="note"><bdi>${cut(one.place, 160)}</bdi></span></li>`)}</ul>` : null}
         ${value.sensors.length ? html`<h3>Sensors</h3><ul class="parts">${value.sensors.map((one) => html`<${Sensor} key=${one.key} one=${one} />`)}</ul>` : null}
         <div class="beside">

@@ -7,6 +7,7 @@ import { getJson, top } from "../gateway.js";
 import { html } from "../html.js";
 import { Failure, Head, Iri, Name, usePolled, useTick } from "../parts.js";
 import { followed, go } from "../route.js";
+import { isOneOfTwo, RemoteSetting, switchOver } from "../setting.js";
 import { age, cut, isBoolean, lasting, isNumber, localName, numberText, text } from "../terms.js";
 import { HealthComponent } from "./health.js";
 import { Site } from "./site.js";
@@ -61,10 +62,31 @@ function Why({ iri, label }) {
     return html`<a href=${`${top}page/explain${hash}`} title=${cut(iri)} onClick=${click}><bdi><${Name} text=${cut(label, 80)} /></bdi><span class="hidden">: why?</span></a>`;
 }
 
+// The desired state, or the one that is reported, and what sets it: a switch where there are two, else a field on demand.
+function State({ one, shown, on, kind, open, setOpen, failed }) {
+    const [busy, setBusy] = useState(false);
+    const words = shown ? html`<bdi>${stateText(shown)}</bdi>` : "none";
+    if (!one.path) return html`<span class=${`value ${kind} ${on ? "on" : ""}`}>${words}</span>`;
+    const press = async () => {
+        setBusy(true);
+        failed(null);
+        try {
+            await switchOver(one, shown.value);
+        } catch (error) {
+            failed(error);
+        }
+        setBusy(false);
+    };
+    return kind
+        ? html`<button class=${`value ${kind} ${on ? "on" : ""}`} role="switch" aria-checked=${/^(on|true|open|unlocked)$/i.test(shown.value)} aria-label=${`Switch ${one.label}`} disabled=${busy} onClick=${press}>${words}</button>`
+        : html`<button class="value" aria-expanded=${open} aria-label=${`Set ${one.label}, now ${shown ? stateText(shown) : "none"}`} onClick=${() => setOpen(!open)}>${words}</button>`;
+}
+
 function Actuator({ one, now }) {
+    const [open, setOpen] = useState(false), [error, failed] = useState(null);
     const state = one.reported ?? one.acknowledged;
     const shown = one.desired ?? state;
-    const kind = shown && /^(on|off|true|false|open|closed?|locked|unlocked)$/i.test(shown.value) ? "switch" : "";
+    const kind = shown && isOneOfTwo(shown.value) ? "switch" : "";
     // It is drawn as on only if it is, as far as the gateway knows.
     const on = !one.refused && /^(on|true|open|unlocked)$/i.test((state ?? shown)?.value ?? "");
     return html`<li class="row actuator">
@@ -75,9 +97,11 @@ function Actuator({ one, now }) {
             : one.reported ? html`<span class="note">reported</span>`
             : one.acknowledged ? html`<span class="note">confirmed</span>`
             : html`<span class="note">not confirmed</span>`}</span>
-        <span class=${`value ${kind} ${on ? "on" : ""}`}>${shown ? html`<bdi>${stateText(shown)}</bdi>` : "none"}</span>
+        <${State} one=${one} shown=${shown} on=${on} kind=${kind} open=${open} setOpen=${setOpen} failed=${failed} />
         <${Age} time=${one.time} problem=${one.desired ? " " : "no wish"} now=${now} />
     </li>
+    ${open ? html`<li class="setting"><${RemoteSetting} actuator=${one} done=${() => setOpen(false)} /></li>` : null}
+    ${error ? html`<li><${Failure} error=${error} /></li>` : null}
     ${one.refused ? html`<li class="why"><bdi>${cut(one.refused, 300)}</bdi></li>` : null}`;
 }
 
@@ -87,7 +111,7 @@ function shownOf(card, now) {
     const parts = [card.title, card.area];
     for (const one of card.streams) parts.push(one.about, one.name, one.value?.value, one.unit, one.problem, one.nil, doubt(one), when(one.time), one.points.length, one.points.at(-1)?.[0]);
     for (const one of card.actuators) {
-        parts.push(one.iri, one.label, one.desired?.value, one.reported?.value, one.acknowledged?.value, one.refused, one.offline, when(one.time));
+        parts.push(one.iri, one.path, one.label, one.desired?.value, one.reported?.value, one.acknowledged?.value, one.refused, one.offline, when(one.time));
     }
     return parts.join("\n");
 }

@@ -1,5 +1,6 @@
 // What Now shows, kept from subscriptions: readings, actuators, devices, by feature of interest.
 import { subscribe } from "../live.js";
+import { settingPath } from "../setting.js";
 import { isBoolean, isNumber, labelWithin, localName, natural, shortIri, text, unitSign } from "../terms.js";
 
 const POINTS_MAX = 60;
@@ -212,7 +213,8 @@ export class Site {
         return found;
     }
 
-    // The actuators: { iri, label, desired, reported, acknowledged, refused, differs, offline, places }.
+    // The actuators: { iri, path, label, desired, reported, acknowledged, refused, differs, offline, places }. path: where
+    // its states are set, "" where the page cannot.
     actuators() {
         const { desired, reported, actuations, values, hosts, controls } = this.indexes;
         const acts = new Map();
@@ -224,14 +226,13 @@ export class Site {
         return Array.from(all, (iri) => {
             const want = desired.get(iri)?.state, say = reported.get(iri)?.state, act = acts.get(iri);
             const acknowledged = act?.result?.value;
-            const availability = this.availability(iri);
+            const availability = this.availability(iri), places = hosts.all(iri).map((row) => row.platform.value);
             return {
-                iri, desired: want, reported: say, acknowledged, time: act?.result?.time,
+                iri, places, path: settingPath(iri, places), desired: want, reported: say, acknowledged, time: act?.result?.time,
                 label: this.label(iri) || (controls.get(iri) ? localName(controls.get(iri).property.value) : localName(iri)),
                 refused: act?.row.refused?.value ?? "",
                 differs: Boolean(want && (say ? !sameState(want, say) : acknowledged && !sameState(want, acknowledged))),
                 offline: availability?.online.value === "false",
-                places: hosts.all(iri).map((row) => row.platform.value),
             };
         });
     }

@@ -1,0 +1,84 @@
+// Sets the desired states of actuators: of adopted devices, and of rules.
+import { useEffect, useState } from "preact/hooks";
+
+import { getJson, postJson, session } from "./gateway.js";
+import { html } from "./html.js";
+import { Failure } from "./parts.js";
+import { cut } from "./terms.js";
+
+const FEW = 4;
+const OTHERS = { on: "off", off: "on", true: "false", false: "true", open: "closed", closed: "open", locked: "unlocked", unlocked: "locked" };
+
+// Where the states of an actuator are set; "" if the page cannot. places: the platforms that carry it.
+export function settingPath(iri, places) {
+    if (!session.operator || !session.base) return "";
+    const device = places.find((one) => one.startsWith(`${session.base}device/`));
+    if (device) return `devices/${device.slice(session.base.length + "device/".length)}`;
+    return iri.startsWith(`${session.base}actuator/`) ? `devices/${iri.slice(session.base.length)}` : "";
+}
+
+// What is known of an actuator. Only a device tells which states there are.
+async function partOf({ path, iri, label }) {
+    if (path.startsWith("devices/actuator/")) return { label };
+    const found = (await getJson(path)).actuators.find((one) => one.iri === iri);
+    if (!found) throw new Error("The device has this actuator no longer.");
+    return found;
+}
+
+function setState(path, one, state) {
+    return postJson(path, one.key === undefined ? { action: "set", state } : { action: "set", actuator: one.key, state });
+}
+
+// A button for each of a few states, else a field. one: { key, label, states, minimum, maximum, desired }, of which all
+// but the label may be absent. done(): it was set.
+export function Setting({ path, one, done }) {
+    const [error, setError] = useState(null);
+    const set = async (state) => {
+        setError(null);
+        try {
+            await setState(path, one, state);
+            done();
+        } catch (failure) {
+            setError(failure);
+        }
+    };
+    const submit = (event) => {
+        event.preventDefault();
+        const { value } = event.currentTarget.elements.state;
+        if (value !== "") set(value);
+    };
+    const numeric = one.minimum !== undefined || one.maximum !== undefined;
+    const named = (state) => `Set ${one.label} to ${state}`;
+    const states = one.states ?? [];
+    return html`${states.length && states.length <= FEW
+        ? html`<span class="choices">${states.map((state) => html`<button aria-label=${named(state)} aria-pressed=${String(state) === one.desired} onClick=${() => set(state)}><bdi>${String(state)}</bdi></button>`)}</span>`
+        : html`<form class="choices" onSubmit=${submit}>${states.length
+            ? html`<select name="state" aria-label=${`State of ${one.label}`}>${states.map((state) => html`<option>${String(state)}</option>`)}</select>`
+            : html`<input name="state" aria-label=${`State of ${one.label}`} type=${numeric ? "number" : "text"} step="any" min=${one.minimum} max=${one.maximum} placeholder=${numeric ? `${one.minimum ?? ""}–${one.maximum ?? ""}` : "state"} />`}
+            <button aria-label=${`Set ${one.label}`}>Set</button></form>`}
+        <${Failure} error=${error} />`;
+}
+
+// The same for an actuator of which only the place is known: { path, iri, label }.
+export function RemoteSetting({ actuator, done }) {
+    const [part, setPart] = useState(null), [error, setError] = useState(null);
+    useEffect(() => {
+        let over = false;
+        partOf(actuator).then((found) => over || setPart(found), (failure) => over || setError(failure));
+        return () => { over = true; };
+    }, [actuator.path, actuator.iri]);
+    if (error) return html`<${Failure} error=${error} />`;
+    return part ? html`<${Setting} path=${actuator.path} one=${part} done=${done} />` : html`<span class="note" role="status">Loading…</span>`;
+}
+
+// Whether a state is one of two.
+export function isOneOfTwo(state) {
+    return Object.hasOwn(OTHERS, state.toLowerCase());
+}
+
+// Gives an actuator its other state. state: the present one, as text. Raises GatewayError, Error.
+export async function switchOver(actuator, state) {
+    const part = await partOf(actuator);
+    const other = part.states?.length === 2 ? part.states.find((one) => String(one) !== state) : OTHERS[state.toLowerCase()];
+    await setState(actuator.path, part, other);
+}
