@@ -17,7 +17,6 @@ from lamplighter.engine import Engine
 from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, StoreError
 from lamplighter.engine.matching import following
-from lamplighter.engine.matching import subscriptions as matching_subscriptions
 from lamplighter.engine.matching.query_texts import QueryTextCache
 from lamplighter.engine.protocol import Priority, Results
 from lamplighter.engine.terms import XSD, Quad
@@ -324,7 +323,6 @@ async def test_few_quads_that_many_subscriptions_match_are_followed_in_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subscriptions: int, quads: int, in_slices: bool
 ) -> None:
     monkeypatch.setattr(following, "LONG_MATCHINGS", 100)
-    monkeypatch.setattr(matching_subscriptions, "LONG_MATCHINGS", 100)
     monkeypatch.setattr(following, "SLICE_MATCHINGS", 20)
     async with recovered_runner(tmp_path) as runner:
         listeners = [
