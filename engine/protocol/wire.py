@@ -237,25 +237,20 @@ def requests(text: str | bytes) -> list[WireRequest | GatewayError]:
     text: of a text frame or a binary frame. An error has the alias of its request in the attribute ``alias``, by which
     clients match it.
     """
-    try:
-        return _requests(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        return [NotJsonError(f"the message is not JSON: {error}")]
-
-
-def _requests(text: str | bytes) -> list[WireRequest | GatewayError]:
-    """As `requests`."""
     # Unknown members are skipped without decoding, so the cost follows from the size of the message.
     try:
-        message = _read_message(text)
-        for kind, struct in _KINDS.items():
-            member = getattr(message, kind)
-            if member is not msgspec.UNSET:
-                return [_request(member, struct, kind)]
-        if message.updates is not msgspec.UNSET:
-            return _updates(message.updates)
-    except msgspec.ValidationError:
-        _read_any(text)  # raises the error of a message that is not JSON
+        try:
+            message = _read_message(text)
+            for kind, struct in _KINDS.items():
+                member = getattr(message, kind)
+                if member is not msgspec.UNSET:
+                    return [_request(member, struct, kind)]
+            if message.updates is not msgspec.UNSET:
+                return _updates(message.updates)
+        except msgspec.ValidationError:
+            _read_any(text)  # raises the error of a message that is not JSON
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return [NotJsonError(f"the message is not JSON: {error}")]
     return [UnsupportedRequestError(f"the message has none of the members {', '.join([*_KINDS, 'updates'])}")]
 
 

@@ -15,7 +15,7 @@ import sys
 from collections import Counter, deque
 from http import HTTPStatus
 from socket import AF_UNIX
-from time import perf_counter
+from time import perf_counter, thread_time
 
 from websockets.asyncio.server import ServerConnection
 from websockets.frames import DATA_OPCODES, CloseCode, Frame, Opcode
@@ -84,15 +84,10 @@ class BoundedSocket(ServerConnection):
         self._whole = 0  # bytes of messages that wait
         self._messages: deque[int] = deque()  # the bytes of each
         self._last: Frame | None = None
-        self._refused = False
+        self.refused = False
         self._unparsed = _NOTHING  # the rest of a packet
         # Compressed data grows at most a thousand times, so it is counted in smaller parts.
         self._at_once = COMPRESSED_BYTES if self.compression else PART_BYTES
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether it is being closed; what was received is then ignored."""
-        return self._refused
 
     @property
     def local(self) -> bool:
@@ -124,9 +119,9 @@ class BoundedSocket(ServerConnection):
 
     def refuse(self, code: CloseCode, reason: str) -> None:
         """Closes with a code, and drops what was received."""
-        if self._refused:
+        if self.refused:
             return
-        self._refused = True
+        self.refused = True
         self._part = self._whole = 0
         self._unparsed = _NOTHING
         self._messages.clear()
@@ -139,12 +134,12 @@ class BoundedSocket(ServerConnection):
         self.unread.count(self, 0)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:  # or lost: TLS may deliver data after its end
+        if self.refused:  # or lost: TLS may deliver data after its end
             return
         if self.request is None:
             self._head += len(data)
             if self._head > HEAD_BYTES_MAX:
-                self._refused = True
+                self.refused = True
                 reason = f"the head of a handshake may have at most {HEAD_BYTES_MAX} bytes"
                 status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
                 self.protocol.send_response(self.refusal(status, "headers_too_large", reason))
@@ -162,7 +157,7 @@ class BoundedSocket(ServerConnection):
 
     def _parse(self) -> None:
         """Parses what was received, for a while."""
-        begun = self.loop_held.now()
+        begun = perf_counter(), thread_time()
         while self._unparsed:
             part, self._unparsed = bytes(self._unparsed[: self._at_once]), self._unparsed[self._at_once :]
             super().data_received(part)
@@ -199,18 +194,18 @@ class BoundedSocket(ServerConnection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._refused = True
+        self.refused = True
         self._unparsed = _NOTHING
         self.unread.count(self, 0)
 
     def _look(self) -> None:
         """Counts the unread bytes; pauses reading, or closes, when there are too many."""
-        if self._refused:
+        if self.refused:
             return
         parsed = self._part + self._whole + len(self.protocol.reader.buffer)
         size = parsed + len(self._unparsed)
         self.unread.count(self, size)
-        if self._refused:  # as the connection with the most
+        if self.refused:  # as the connection with the most
             return
         if self.trusted:
             stop = self._whole > QUEUED_BYTES_MAX

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from http import HTTPStatus
+from time import perf_counter, thread_time
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
@@ -56,6 +57,7 @@ from lamplighter.gateway.loop.updates import Batch, UpdateCall
 from lamplighter.gateway.security.browsers import NOSNIFF, Browsers
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper, raw_headers, socket_address
+from lamplighter.gateway.security.peers import origin
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.messages import MessageSource
 from lamplighter.gateway.state.quotas import ConnectionLease
@@ -114,6 +116,7 @@ class _Connection:
         self._together: list[bytes] = []  # answers that go out in one message, when all that are due now are known
         address = socket.remote_address
         self.name = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
+        self._origin = origin(socket.transport.get_extra_info("socket"), socket_address(socket))
         self._cause = Cause("ws", self.name)
         self._lane = OrderedLane()
 
@@ -125,7 +128,7 @@ class _Connection:
         waiting = asyncio.get_running_loop().call_later(self._gate.security.token_wait_s, self._disconnect_when_unknown)
         try:
             async for message in self._socket:
-                if self._socket.is_refused:
+                if self._socket.refused:
                     continue
                 self._take(message)
                 self._socket.mark_read()
@@ -194,7 +197,7 @@ class _Connection:
     def _take(self, message: str | bytes) -> None:
         self._counters.messages += 1
         held = self._runner.timings.loop_held
-        begun = held.now()
+        begun = perf_counter(), thread_time()
         found = requests(message)
         held.count_work(begun, "reading a WebSocket message")
         full: QueueFullError | None = None
@@ -210,14 +213,15 @@ class _Connection:
                     raise full
                 if caller is None or caller.registered or request.authorization != authorization:
                     caller, authorization = None, request.authorization
-                    caller = self._gate.gatekeeper.socket_caller(authorization, self._socket)
-                    self._socket.held.by_caller(caller)  # each of its requests counts
+                    caller = self._gate.gatekeeper.socket_caller(authorization, self._socket, self._origin)
+                    if caller.registered:  # each of its requests counts
+                        self._socket.held.by(caller.name)
                     self._socket.client = caller.client
                     if caller.client:
                         self._runner.figures.shares.join(caller.client, self._outbox, self._runner.outbox_bytes_max)
                     if not self._socket.trusted:
                         self._trust()
-                if not room:
+                if not room and len(found) > 1:  # a single one is checked when it is queued
                     self._check_room(found, caller)
                     room = True
             except GatewayError as error:
@@ -249,14 +253,12 @@ class _Connection:
 
     def _check_room(self, found: Sequence[WireRequest | GatewayError], caller: Caller) -> None:
         """Raises QueueFullError unless the queue has room for all requests of a message."""
-        asked = getattr(found[0], "priority", None)
-        if len(found) == 1 and asked is None:
-            self._runner.queue.check_room(1, caller.priority(None), self._lane, caller.client)
-            return
         counts = Counter(getattr(request, "priority", None) for request in found)
         for asked, count in counts.items():
             with suppress(MalformedRequestError, AccessDeniedError):  # its own answer says so
-                self._runner.queue.check_room(count, caller.priority(asked), self._lane, caller.client)
+                self._runner.queue.check_room(
+                    count, caller.usual if asked is None else caller.priority(asked), self._lane, caller.client
+                )
 
     def _free(self, size: int, answered: asyncio.Future[Any]) -> None:
         self._under_way_bytes -= size
@@ -270,7 +272,7 @@ class _Connection:
         # a client that fills its share by a connection has some left for the next one.
         if self._under_way_bytes > UNDER_WAY_BYTES_MAX:
             return True
-        return 2 * self._under_way > max(1, self._runner.queue_free(self._lane))
+        return 2 * self._under_way > max(1, self._runner.queue.free(self._lane.priority))
 
     def _refuse(
         self,
@@ -315,7 +317,7 @@ class _Connection:
                     lane=self._lane,
                     caller=caller,
                     tells_delta=request.delta is True,
-                    priority=caller.priority(request.priority),
+                    priority=caller.usual if request.priority is None else caller.priority(request.priority),
                 )
                 updated = self._runner.updates.update(call)
                 updated.add_done_callback(partial(self._on_updated, request, caller))
@@ -383,7 +385,7 @@ class _Connection:
             self._lane,
             request.resume,
             caller,
-            caller.priority(request.priority),
+            caller.usual if request.priority is None else caller.priority(request.priority),
         )
         self._subscribing += 1
         outcome.add_done_callback(partial(self._on_subscribed, request, caller, sink))
@@ -431,7 +433,7 @@ class _Connection:
             *dataset(request.default_graph_uri, request.named_graph_uri),
             self._lane,
             caller,
-            caller.priority(request.priority),
+            caller.usual if request.priority is None else caller.priority(request.priority),
         )
         task = asyncio.create_task(self._answer(request, caller, outcome))
         self._queries.add(task)

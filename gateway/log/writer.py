@@ -170,7 +170,6 @@ class LogWriter:
         ChangeLogError, or LimitExceededError for one that is too long to be read; then the log is unchanged."""
         if self.broken is not None:
             raise self.broken
-        self.slices.pause()
         if self._file is None:
             self._begin()
         delta, clocks = entry.delta, clocks or self._clock.sample()

@@ -12,8 +12,8 @@ from contextlib import suppress
 from lamplighter.engine.core import Engine, Notification, Subscription
 from lamplighter.engine.errors import BrokenEngineError, GatewayError, LimitExceededError, UnknownSpuidError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.loop.live_settings import LiveSettings
 from lamplighter.gateway.loop.obligations import Obligations
+from lamplighter.gateway.loop.queue import LiveSettings
 from lamplighter.gateway.monitoring.health.components import Reports, State
 from lamplighter.gateway.state.applications import Application, ApplicationRegistry, aggregator_queries, triggers
 
@@ -69,15 +69,15 @@ class Aggregators:
             if application.profile.aggregators[aggregator].first_results:
                 first = subscription.first
                 new = triggers(application, aggregator, sequence, first, first - first)
-                self._obligations.reactions.extend(new)
+                self._obligations.add(self._obligations.reactions, new)
 
     def expect(
         self, waiting: Sequence[Application], declared: Sequence[Application], register: ApplicationRegistry
     ) -> None:
         """After recovery: those that begin now, and the end of those that are not declared any more."""
         names = {application.name for application in declared}
-        self._obligations.beginning.extend(waiting)
-        self._obligations.ending.extend(name for name in register.names() if name not in names)
+        self._obligations.add(self._obligations.beginning, waiting)
+        self._obligations.add(self._obligations.ending, [name for name in register.names() if name not in names])
 
     # --- commits ---
 
@@ -87,7 +87,7 @@ class Aggregators:
         if aggregator is None:
             return False
         new = triggers(*aggregator, sequence, notification.added, notification.removed)
-        self._obligations.reactions.extend(new)
+        self._obligations.add(self._obligations.reactions, new)
         return True
 
     # --- ends ---
@@ -113,9 +113,9 @@ class Aggregators:
         self._interruptions[name] += 1
         again = self._interruptions[name] <= INTERRUPTIONS_MAX
         self._leave(application)
-        self._obligations.stopped.append(application)
+        self._obligations.add(self._obligations.stopped, [application])
         if again:
-            self._obligations.beginning.append(application)
+            self._obligations.add(self._obligations.beginning, [application])
         self._report(
             name,
             "degraded" if again else "failed",
@@ -135,7 +135,7 @@ class Aggregators:
         logger.error("application stopped", name=application.name, reason=problem, exc_info=unexpected)
         self._obligations.drop(application)
         self._leave(application)
-        self._obligations.stopped.append(application)
+        self._obligations.add(self._obligations.stopped, [application])
 
     def _leave(self, application: Application) -> None:
         for spuid, (owner, _) in list(self.subscriptions.items()):

@@ -79,6 +79,7 @@ class ClockCommits:
             due, now = self._engine.due, self._clock.wall()
             if due is None or due > now or not self._clock.trusted():
                 break
+            self._ledger.slicer.pause()
             self._advance_clock(due if now - due <= LATE else now)
 
     def _advance_clock(self, instant: datetime) -> None:

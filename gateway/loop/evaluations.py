@@ -25,7 +25,7 @@ from lamplighter.engine.store.quad_store import SelectRun
 from lamplighter.engine.terms import Bag
 from lamplighter.engine.updating.request import Request
 from lamplighter.engine.work import PlanExceededError
-from lamplighter.gateway.loop.live_settings import LiveSettings, not_registered
+from lamplighter.gateway.loop.queue import LiveSettings, not_registered
 from lamplighter.gateway.loop.time_slicer import TimeSlicer
 from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.dry_runs import DryRuns

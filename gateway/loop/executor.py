@@ -15,16 +15,20 @@ from functools import partial
 from time import perf_counter, thread_time
 from typing import TypeVar
 
+from lamplighter.engine.change_log import Record
+from lamplighter.engine.core import Commit
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.protocol import Priority
+from lamplighter.engine.protocol import Priority, Results, is_long
 from lamplighter.engine.work import PlanExceededError
+from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.clock_commits import ClockCommits
-from lamplighter.gateway.loop.distribution import Distribution
+from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.failures import behind_its_log, failure
 from lamplighter.gateway.loop.ledger import Ledger
-from lamplighter.gateway.loop.queue import Queue, Task, fulfil
+from lamplighter.gateway.loop.queue import Queue, ReleaseGroup, Task, fulfil
 from lamplighter.gateway.loop.reactions import Reactions
+from lamplighter.gateway.loop.subscribers import Subscribers
 from lamplighter.gateway.loop.time_slicer import SLICE_S, LongError, TimeSlicer
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.state.delayed import Scheduler
@@ -41,6 +45,58 @@ TURNS = 4
 """Iterations of the loop between two tasks: a message passes its socket, its task and its parser in three."""
 
 Result = TypeVar("Result")
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Distribution:
+    """Distributes what comes of a commit: to the triggers of applications, and to the sinks of clients on release.
+
+    unwritten: long results whose text is not made yet."""
+
+    _evaluations: Evaluations
+    _aggregators: Aggregators
+    _subscribers: Subscribers
+    _slicer: TimeSlicer
+    unwritten: list[Results] = field(default_factory=list, init=False)
+
+    def distribute(self, commit: Commit, record: Record) -> None:
+        """Sends what came of a commit on its way."""
+        if commit.notifications or commit.ended:
+            self.deliver(commit, record)
+        if commit.takeovers:
+            self._subscribers.note_takeovers(commit.takeovers)
+        if self._evaluations.too_slow:
+            # Subscriptions that slow down all others end. Those of applications are the operator's to look after.
+            error = self._evaluations.slow_error()
+            for text, ms in self._evaluations.take_slow():
+                self._aggregators.slow(text, ms)
+                self._subscribers.end_slow(text, ms, error)
+
+    def deliver(self, commit: Commit, record: Record) -> None:
+        """Sorts the notifications, and ends what the engine has ended."""
+        shared: dict[tuple[int, int], Results] = {}
+        place = record.epoch, record.seq
+        for notification in commit.notifications:
+            if self._aggregators.enqueue(notification, commit.sequence):
+                continue
+            key = (id(notification.added), id(notification.removed))  # the commit keeps them alive
+            results = shared.get(key)
+            if results is None:
+                results = shared[key] = Results(notification.added, notification.removed, place)
+                if is_long(notification.added) or is_long(notification.removed):
+                    self.unwritten.append(results)
+            self._subscribers.deliver(notification, results)
+        if commit.ended:
+            self._subscribers.end_failed(
+                [one for one in commit.ended if one.spuid not in self._aggregators.subscriptions]
+            )
+            for spuid, error in commit.ended:
+                self._aggregators.end_lost(spuid, error)
+
+    def write_results(self) -> None:
+        """Makes the text of long results, while others go on."""
+        with self._slicer.beside():
+            self.unwritten.pop().members  # noqa: B018 - it is kept
 
 
 class TaskExecutor:
@@ -62,7 +118,7 @@ class TaskExecutor:
         self._reactions = reactions
         self._clock_commits = clock_commits
         self._slicer = slicer
-        self.held_since = slicer.held.now()
+        self.held_since = perf_counter(), thread_time()
         self.work: Callable[[], object] | None = None
 
     async def run(self, tasks: asyncio.TaskGroup, finish: Callable[[], Awaitable[None]]) -> None:
@@ -80,13 +136,13 @@ class TaskExecutor:
             if perf_counter() - begun > GROUP_S[priority] or (priority < _NORMAL and not self._queue.has(priority)):
                 self.work = task.run
                 await finish()
-                self.held_since = self._slicer.held.now()
+                self.held_since = perf_counter(), thread_time()
                 begun = perf_counter()
             if perf_counter() - self.held_since[0] > HELD_S[priority]:
                 self._count_hold(task.run)
                 for _ in range(TURNS):
                     await asyncio.sleep(0)  # others go on between two tasks
-                self.held_since = self._slicer.held.now()
+                self.held_since = perf_counter(), thread_time()
         if task is not None:
             self.work = task.run
         await finish()
@@ -177,7 +233,7 @@ class TaskExecutor:
         try:
             return await self._slicer.run(work)
         finally:
-            self.held_since = self._slicer.held.now()
+            self.held_since = perf_counter(), thread_time()
 
 
 @dataclass(eq=False, repr=False)
@@ -203,7 +259,7 @@ class GroupEnd:
         work, executor.work = executor.work, None
         if log.broken is not None:
             raise log.broken
-        group = self._queue.end_group()
+        group, self._queue.group = self._queue.group, ReleaseGroup()
         appended, self.appended = log.sequence != self.appended, log.sequence
         last, resumed = (log.epoch, log.sequence), held
         if appended:
@@ -218,7 +274,9 @@ class GroupEnd:
         if self._ledger.engine.timetable.conditions:
             self._scheduler.rearm_boundary()
         if work is not None:
-            timings.loop_held.count_wait(held[0] - since[0], held[1] - since[1], work)
+            timings.group.append((timings.loop_held, held[0] - since[0]))
+            if (busy := held[1] - since[1]) > timings.loop_held.busiest:
+                timings.loop_held.note_busiest(busy, work)
         timings.end_group(group.begun)
         for release in group.releases:
             try:
@@ -228,7 +286,7 @@ class GroupEnd:
             if perf_counter() - resumed[0] > SLICE_S:
                 timings.loop_held.count_work(resumed, release)
                 await asyncio.sleep(0)
-                resumed = timings.loop_held.now()
+                resumed = perf_counter(), thread_time()
 
     async def sync(self) -> None:
         """Syncs the log between groups, by the interval of the settings."""

@@ -30,14 +30,13 @@ from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.failures import behind_its_log
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
-from lamplighter.gateway.state.instant import passage, passed_instant
-from lamplighter.gateway.state.knowledge import Knowledge
+from lamplighter.gateway.state.knowledge import Knowledge, passage, passed_instant
 
 logger = EventLogger(__name__)
 
 
 class Distributor(Protocol):
-    """Sends what comes of a commit on its way (`gateway.loop.distribution`)."""
+    """Sends what comes of a commit on its way (`gateway.loop.executor`)."""
 
     def distribute(self, commit: Commit, record: Record) -> None: ...
 

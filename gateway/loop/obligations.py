@@ -8,11 +8,14 @@ and the end of a stopped application stands behind all reactions.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from lamplighter.engine.change_log import Record
 from lamplighter.gateway.state.applications import Application, Trigger
+
+Item = TypeVar("Item")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -22,7 +25,8 @@ class Obligations:
     reactions: triggers of applications. stopped: applications, behind all reactions. starts: what begins once, before
     any other step: inference, validation. ending: names of applications that are not declared any more. beginning:
     applications. takeovers: whether the store may have taken over resumable subscriptions. subscriptions: resumable
-    ones that the gateway has ended. clients: that were removed. recorders: record these last three kinds.
+    ones that the gateway has ended. clients: that were removed. recorders: record these last three kinds. pending:
+    whether there may be any, which is asked before and behind each step; nothing clears it but `Reactions`.
     """
 
     reactions: deque[Trigger] = field(default_factory=deque)
@@ -34,20 +38,16 @@ class Obligations:
     subscriptions: deque[str] = field(default_factory=deque)
     clients: deque[str] = field(default_factory=deque)
     recorders: tuple[Callable[[], None], ...] = ()
+    pending: bool = True
 
-    @property
-    def pending(self) -> bool:
-        """Whether there are any. Next to never: it is asked before and behind each step."""
-        return bool(
-            self.reactions
-            or self.stopped
-            or self.starts
-            or self.ending
-            or self.beginning
-            or self.takeovers
-            or self.subscriptions
-            or self.clients
-        )
+    def add(self, queue: deque[Item], items: Iterable[Item]) -> None:
+        """Enqueues, in the queue of a kind."""
+        queue.extend(items)
+        self.pending = True
+
+    def expect_takeovers(self) -> None:
+        """The store may have taken over resumable subscriptions."""
+        self.takeovers = self.pending = True
 
     def strike_out(self, record: Record) -> None:
         """Strikes out the reaction that a record is, if it is one. Their order may differ from that of the log:

@@ -45,7 +45,7 @@ from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.history.records import History, is_time
 from lamplighter.gateway.log.snapshots import Place, label
 from lamplighter.gateway.log.writer import LogWriter
-from lamplighter.gateway.loop.live_settings import LiveSettings
+from lamplighter.gateway.loop.queue import LiveSettings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.sharing import ClientTurns, TotalBudget
 from lamplighter.gateway.state.applications import Application

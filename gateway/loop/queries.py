@@ -22,8 +22,7 @@ from lamplighter.engine.sparql.exists_variables import with_own_variables
 from lamplighter.engine.sparql.requests import QueryOutline, query_outline
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.loop.dataset import LiveDataset
-from lamplighter.gateway.loop.live_settings import LiveSettings
-from lamplighter.gateway.loop.queue import OrderedLane, Queue
+from lamplighter.gateway.loop.queue import LiveSettings, OrderedLane, Queue
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.workers.ad_hoc import Answer, Reader, ReadyAnswer, serialise

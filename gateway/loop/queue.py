@@ -32,14 +32,14 @@ from operator import attrgetter
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
-from lamplighter.engine.errors import GatewayError, QueueFullError, StoreError
+from lamplighter.engine.access import FULL, Access
+from lamplighter.engine.errors import AccessDeniedError, GatewayError, QueueFullError, StoreError
 from lamplighter.engine.protocol import Priority
 from lamplighter.engine.sharing import Usage, fits, refusal
 from lamplighter.gateway.loop.failures import failure
-from lamplighter.gateway.loop.live_settings import LiveSettings
 from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.settings import GatewaySettings
+from lamplighter.gateway.settings import GatewaySettings, QuotaSettings, Settings
 from lamplighter.gateway.workers.ad_hoc import Answer
 from lamplighter.gateway.workers.dry_runs import DryRun, ParseJob
 
@@ -51,6 +51,36 @@ _ROUND = max(WEIGHTS.values())
 _NORMAL = Priority.NORMAL
 _ROOM_PARTS = {Priority.ALARM: 4, Priority.CONTROL: 4, Priority.NORMAL: 1, Priority.BULK: 2}
 """Into how many parts ``gateway.queue_max`` is divided, of which the class has one."""
+
+
+AccessOf = Callable[[str], Access | None]
+"""What a client may do now, None for one that is not registered (any more)."""
+
+
+def not_registered(client: str) -> AccessDeniedError:
+    """The error for a request of a client that was removed before its turn came."""
+    return AccessDeniedError(f"the client {client} is no longer registered")
+
+
+@dataclass
+class LiveSettings:
+    """Shared by the parts of the loop, which read it where they use it. A reload replaces `settings` between two steps;
+    access_of: asks the registry."""
+
+    settings: Settings
+    access_of: AccessOf = lambda client: FULL
+
+    def quotas(self) -> QuotaSettings:
+        """What one client may use."""
+        return self.settings.quotas
+
+    def access(self, caller: Caller) -> Access:
+        """What a caller may do now and might do when its request came: it may take long to send the body, and another
+        client may have come under its name. Raises AccessDeniedError for a client that was removed."""
+        access = self.access_of(caller.name) if caller.registered else caller.access
+        if access is None:
+            raise not_registered(caller.name)
+        return access if access is caller.access else access & caller.access
 
 
 class OrderedLane:
@@ -414,11 +444,6 @@ class Queue:
         """Has the requester of a task told, with the group."""
         self.counters.refused += 1
         self.release(partial(_fail, task.outcome, error))
-
-    def end_group(self) -> ReleaseGroup:
-        """What has gathered since the last group."""
-        group, self.group = self.group, ReleaseGroup()
-        return group
 
 
 def fulfil(outcome: asyncio.Future[Any], result: Any) -> None:

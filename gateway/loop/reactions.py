@@ -46,29 +46,31 @@ class Reactions:
     _queue: Queue
     _in_a_row: Counter[str] = field(default_factory=Counter, init=False)  # by application, since the last request
     _retrying: bool = field(default=False, init=False)
-    # Whether something may be pending before a task: what one leaves is recorded right behind it, if the log takes it.
-    _behind: bool = field(default=True, init=False)
 
     def flush_pending(self) -> None:
         """Records all that is pending, in order. Raises ChangeLogError; the rest stays pending."""
-        if not self.obligations.pending:
-            self._behind = False
+        obligations = self.obligations
+        if not obligations.pending:
             return
-        starts = self.obligations.starts
+        starts = obligations.starts
         self._run_reactions()
         while starts:
             starts[0]()
             starts.popleft()
             self._run_reactions()
         self._begin_and_end()
-        for record in self.obligations.recorders:
-            record()
-        self._behind = False
+        obligations.pending = False  # what is enqueued from here on is for the next time
+        try:
+            for record in obligations.recorders:
+                record()
+        except BaseException:
+            obligations.pending = True
+            raise
 
     def new_request(self) -> None:
         """A request comes from outside: what is pending goes before it, and the reactions that it leads to are counted
         from here. Raises ChangeLogError."""
-        if self._behind or self.obligations.pending:
+        if self.obligations.pending:
             self.flush_pending()
         self._in_a_row.clear()
 
@@ -76,7 +78,7 @@ class Reactions:
         """Tries again soon what the log did not take now."""
         # The requester already has its answer; only the follow-up is retried.
         logger.error("reactions will be retried", owed=len(self.obligations.reactions), reason=failure)
-        self._behind = True
+        self.obligations.pending = True
         if not self._retrying:
             self._retrying = True
             asyncio.get_running_loop().call_later(_REACT_AGAIN_S, self._queue.post, self._retry)
@@ -106,6 +108,7 @@ class Reactions:
                 self._ledger.commit(QuadDelta(), Cause(APPLICATION, f"{obligations.stopped[0].name}@"))
                 obligations.stopped.popleft()
                 continue
+            self._ledger.slicer.pause()
             trigger = obligations.reactions[0]
             name = trigger.application.name
             if self._in_a_row[name] >= REACTIONS_MAX:

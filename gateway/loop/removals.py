@@ -6,8 +6,8 @@ from lamplighter.engine.change_log import Cause
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.ledger import Ledger
-from lamplighter.gateway.loop.live_settings import AccessOf
 from lamplighter.gateway.loop.obligations import Obligations
+from lamplighter.gateway.loop.queue import AccessOf
 from lamplighter.gateway.state.request_ids import REMOVED
 
 APPENDS_MAX = 500
@@ -27,7 +27,7 @@ class Removals:
     def forget(self, client: str) -> None:
         """Forgets what a client that was removed asked for."""
         if self._request_ids.forget(client) or self._delayed.names_of(client):
-            self._obligations.clients.append(client)
+            self._obligations.add(self._obligations.clients, [client])
 
     def reconcile(self, access_of: AccessOf) -> None:
         """After recovery: forgets clients that were removed when the process ended before it said so."""

@@ -28,8 +28,7 @@ from lamplighter.gateway.log.maintenance import SnapshotResult
 from lamplighter.gateway.log.snapshots import write
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.ledger import Ledger
-from lamplighter.gateway.loop.live_settings import LiveSettings
-from lamplighter.gateway.loop.queue import Queue
+from lamplighter.gateway.loop.queue import LiveSettings, Queue
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.workers.ad_hoc import Answer, Reader
 

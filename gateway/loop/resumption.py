@@ -112,8 +112,8 @@ class ResumptionService(Generic[Sink]):
 
     def restate_taken_over(
         self, record: Callable[[LogEntry, tuple[str, Any]], object]
-    ) -> Iterator[tuple[Followed, ChangeLogError]]:
-        """Records that those do not outlive the process any more. Yields each that the log did not take, and why."""
+    ) -> Iterator[tuple[Followed, ChangeLogError | None]]:
+        """Records that those do not outlive the process any more. Yields each, and why the log did not take it."""
         failure: ChangeLogError | None = None
         for followed, handle in self.taken_over():
             try:
@@ -122,8 +122,7 @@ class ResumptionService(Generic[Sink]):
                     record(entries.subscribe(msgspec.structs.replace(followed, planned=False)), begun)
             except ChangeLogError as error:
                 failure = error
-            if failure is not None:
-                yield followed, failure
+            yield followed, failure
 
     def lose_taken_over(self) -> None:
         """During recovery: ends those, since the clients may have what the store computed."""

@@ -34,15 +34,13 @@ from lamplighter.gateway.loop.dataset import LiveDataset
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.delivered import DeliveredSubscriptions, QueuedRenewal
 from lamplighter.gateway.loop.derivation_start import InferenceStart, ValidationStart
-from lamplighter.gateway.loop.distribution import Distribution
 from lamplighter.gateway.loop.evaluations import Evaluations
-from lamplighter.gateway.loop.executor import GroupEnd, TaskExecutor
+from lamplighter.gateway.loop.executor import Distribution, GroupEnd, TaskExecutor
 from lamplighter.gateway.loop.ledger import Ledger
-from lamplighter.gateway.loop.live_settings import AccessOf, LiveSettings
 from lamplighter.gateway.loop.obligations import Obligations
 from lamplighter.gateway.loop.past import Past
 from lamplighter.gateway.loop.queries import Queries
-from lamplighter.gateway.loop.queue import OrderedLane, Queue
+from lamplighter.gateway.loop.queue import AccessOf, LiveSettings, OrderedLane, Queue, ReleaseGroup
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.recovery import LogReplay
 from lamplighter.gateway.loop.recovery_attempt import RecoveryAttempt
@@ -212,7 +210,7 @@ class Runner:
         except ChangeLogError as error:
             # It is tried again when the loop runs; whoever asks for an answer gets it.
             logger.error("gateway started, change log not writable", reason=error)
-        self.queue.end_group()  # nobody is connected yet
+        self.queue.group = ReleaseGroup()  # nobody is connected yet
         self._log.tail.acknowledge((self._log.epoch, self._log.sequence))
         self._distribution.unwritten.clear()
         self._group_end.appended = self._log.sequence
@@ -292,10 +290,6 @@ class Runner:
             self._reader.apply(settings.query, settings.limits)
 
         return self.queue.post(apply)
-
-    def queue_free(self, lane: OrderedLane) -> int:
-        """How many more requests may wait of the class that the newest one of a lane has."""
-        return self.queue.free(lane.priority)
 
     # --- requests: those of `updates`, `queries`, `backups` and `delivered`, and what needs several parts ---
 

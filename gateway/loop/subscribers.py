@@ -40,9 +40,8 @@ from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log import entries
 from lamplighter.gateway.loop.ledger import Ledger
-from lamplighter.gateway.loop.live_settings import LiveSettings
 from lamplighter.gateway.loop.obligations import Obligations
-from lamplighter.gateway.loop.queue import OrderedLane, Queue
+from lamplighter.gateway.loop.queue import LiveSettings, OrderedLane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.resumption import ResumptionService, subscribe_as_followed
 from lamplighter.gateway.security.callers import ANYBODY, Caller
@@ -233,7 +232,8 @@ class Subscribers:
             self._check_room(caller.name, resumable=asked.keep is not None)  # otherwise it takes the place of that one
         if asked.keep is not None:
             self._reactions.flush_pending()  # it may change the dataset, and is recorded before
-        begun, self._obligations.takeovers = thread_time(), True  # its first result may hand over another one's plan
+        begun = thread_time()
+        self._obligations.expect_takeovers()  # its first result may hand over another one's plan
         # Not begun again behind a reset, which has changed something.
         subscription = subscribe_as_followed(self._engine, followed, access, tried_first=reset is None)
         self._ledger.evaluations.prepared_s = thread_time() - begun
@@ -345,10 +345,8 @@ class Subscribers:
     # --- ending ---
 
     def run_end(self, asked: QueuedEnd) -> None:
-        """Ends a subscription of this sink, or a resumable one of the same client that no sink is attached to.
-
-        Raises UnknownSpuidError for all others, somebody else's on the same connection too, and ChangeLogError.
-        """
+        """Ends a subscription of this sink, or a resumable one of the same client that no sink is attached to. Raises
+        UnknownSpuidError for all others, somebody else's on the same connection too, and ChangeLogError."""
         spuid, sink, caller = asked.spuid, asked.sink, asked.caller
         if self.resumables.may_end(spuid, sink, caller.name or sink.identity):
             self._end_resumable(spuid)
@@ -378,10 +376,7 @@ class Subscribers:
 
     def permissions_changed(self, client: str, access: Access | None) -> None:
         """Ends those of a client that may see other graphs now than when they began, or none. The others name no
-        commits if it may not read every graph.
-
-        access: what it may do now, None if it was removed.
-        """
+        commits if it may not read every graph. access: what it may do now, None if it was removed."""
         visible = None if access is None else access.subscribe
         error = AccessDeniedError("what this client may subscribe to has changed; subscribe again")
         plain = [spuid for spuid, (name, graphs) in self._owners.items() if name == client and graphs != visible]
@@ -408,7 +403,7 @@ class Subscribers:
 
     def note_takeovers(self, takeovers: Iterable[Takeover]) -> None:
         """Logs them, those of subscriptions of applications too. For resumable ones they are pending."""
-        self._obligations.takeovers = True
+        self._obligations.expect_takeovers()
         for takeover in takeovers:
             _log_takeover(takeover, self.resumables.spuid(takeover.spuid))
 
@@ -420,7 +415,9 @@ class Subscribers:
         self._obligations.takeovers = False
         failure: ChangeLogError | None = None
         for followed, failure in self._resumption.restate_taken_over(self._ledger.record):
-            self._end_by_gateway(followed.spuid, failure)
+            if failure is not None:
+                self._end_by_gateway(followed.spuid, failure)
+            self._ledger.slicer.pause()
         if failure is not None:
             raise failure
 
@@ -430,6 +427,7 @@ class Subscribers:
         while ended:
             self._ledger.record(entries.unsubscribe(ended[0]))
             ended.popleft()
+            self._ledger.slicer.pause()
 
     def _end_by_gateway(self, spuid: str, error: GatewayError) -> Sink | None:
         """Ends one and tells its sink why, which is returned if there is one."""
@@ -472,4 +470,4 @@ class Subscribers:
     def _give_up(self, spuid: str) -> None:
         """Ends a resumable one now and records it later: not between a trigger and its reaction."""
         self._resumption.forget(spuid)
-        self._obligations.subscriptions.append(spuid)
+        self._obligations.add(self._obligations.subscriptions, [spuid])

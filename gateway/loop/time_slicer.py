@@ -174,7 +174,7 @@ class TimeSlicer(slices.Slices):
         return ended.result()
 
     def _between(self) -> bool:
-        begun = self.held.now()
+        begun = perf_counter(), thread_time()
         again = self.between()
         if again:
             self.held.count_work(begun, self.between)
@@ -186,7 +186,9 @@ class TimeSlicer(slices.Slices):
         begun = perf_counter()
         self._go.release()
         self._stopped.acquire()
-        self.held.count_wait(perf_counter() - begun, self._busy_s, self._late or work)
+        self.held.took(perf_counter() - begun)
+        if self._busy_s > self.held.busiest:
+            self.held.note_busiest(self._busy_s, self._late or work)
         return self._worker is None
 
     def _life(self, work: Callable[[], _Outcome]) -> _Outcome:

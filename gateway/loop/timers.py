@@ -15,8 +15,7 @@ from lamplighter.engine.protocol import Priority
 from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.ledger import Ledger
-from lamplighter.gateway.loop.live_settings import LiveSettings
-from lamplighter.gateway.loop.queue import OrderedLane, Queue
+from lamplighter.gateway.loop.queue import LiveSettings, OrderedLane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.state.delayed import CLOCK

@@ -20,8 +20,7 @@ from lamplighter.engine.updating.graph_store import GraphWrite
 from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.ledger import Ledger
-from lamplighter.gateway.loop.live_settings import LiveSettings
-from lamplighter.gateway.loop.queue import OrderedLane, Queue
+from lamplighter.gateway.loop.queue import LiveSettings, OrderedLane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.state.request_ids import REQUEST_ID_CHARACTERS_MAX, Accepted
@@ -117,14 +116,15 @@ class UpdateRequests:
         return outcome
 
     def check_update(self, queued: QueuedUpdate) -> DryRun | ParseJob | None:
-        """What has to pass before it runs; nothing before a retry, and behind a refused one of its message."""
-        call = queued.call
-        if call.batch is not None and call.batch.refused is not None:
+        """What has to pass before it runs: nothing if a plan serves it, before a retry, and behind a refused one of its
+        message."""
+        call, access = queued.call, queued.call.caller.access
+        if queued.request.has_plan(access) or (call.batch is not None and call.batch.refused is not None):
             return None
         if call.request_id is not None and self._ledger.knowledge.request_ids.get((call.caller.name, call.request_id)):
             return None
         now = call.delay is None and call.at is None
-        return self._dry_runs.of_update(queued.request, call.caller.access, evaluated=now)
+        return self._dry_runs.of_update(queued.request, access, evaluated=now)
 
     def run_update(self, queued: QueuedUpdate) -> Accepted:
         """Raises GatewayError; nothing has changed then."""
@@ -149,7 +149,7 @@ class UpdateRequests:
                 raise MalformedRequestError("missed applies to delayed updates only; add delay or at")
             delta = ledger.evaluations.prepare(queued.request, access)
             # The next number tells that there was something to delete: where that is not to be seen each has one.
-            if call.request_id or delta.kept or delta.changes or access.blind:
+            if call.request_id or any(delta) or access.blind:
                 sequence = ledger.commit(delta, call.cause, call.request_id, client).sequence
             else:
                 sequence = ledger.skip()  # nothing to tell, not even later
@@ -179,7 +179,7 @@ class UpdateRequests:
                 raise
             delta = QuadDelta()
         # No number may tell what is in a graph that the client may not read.
-        if delta.changes or delta.kept or access.blind:
+        if any(delta) or access.blind:
             ledger.commit(delta, queued.cause, client=queued.caller.name or None)
         return write.graph in delta.created and write.graph in access.read
 

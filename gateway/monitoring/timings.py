@@ -92,25 +92,21 @@ class LoopHoldTimer(Timing):
         self.busiest = 0.0
         self.busiest_work: str | None = None
 
-    @staticmethod
-    def now() -> tuple[float, float]:
-        """The time of both clocks, for `count_work`."""
-        return perf_counter(), thread_time()
-
     def count_work(self, begun: tuple[float, float], work: Work) -> tuple[float, float]:
-        """Counts a piece of work of this thread. begun: what `now` returned at its start. Returns what `now` does."""
+        """Counts a piece of work of this thread. begun: perf_counter and thread_time at its start. Returns these two
+        of now."""
         now = perf_counter(), thread_time()
-        self.count_wait(now[0] - begun[0], now[1] - begun[1], work)
+        _count(((self, now[0] - begun[0]),))
+        if (busy := now[1] - begun[1]) > self.busiest:
+            self.note_busiest(busy, work)
         return now
 
-    def count_wait(self, seconds: float, busy: float, work: Work) -> None:
-        """Counts a wait of the loop, mostly for another thread. busy: the processor time of the work, in seconds."""
-        _count(((self, seconds),))
-        if busy > self.busiest:
-            self.busiest = busy
-            self.busiest_work = _name(work)
-            if busy > HELD_S_MAX:
-                logger.warning("loop held", work=self.busiest_work, processor_ms=round(busy * 1000))
+    def note_busiest(self, busy: float, work: Work) -> None:
+        """Notes the work that took more processor time than any other. busy: that time, in seconds."""
+        self.busiest = busy
+        self.busiest_work = _name(work)
+        if busy > HELD_S_MAX:
+            logger.warning("loop held", work=self.busiest_work, processor_ms=round(busy * 1000))
 
     def members(self) -> dict[str, Any]:
         return super().members() | {

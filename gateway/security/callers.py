@@ -20,7 +20,9 @@ class Caller:
     access: the graphs it may read, write and subscribe to. operator: whether it may administer the gateway (detailed
     state, backup, restore, other clients and what they own). registered: whether it is in the registry; the
     subscriptions and timers of such a client end when it is removed. highest: the highest class that its requests may
-    have. origin: of a caller without a name that has a share (`gateway.security.peers.origin`).
+    have. origin: of a caller without a name that has a share (`gateway.security.peers.origin`). sees_sequence: whether
+    answers name the sequence of the record. usual: the class of a request that names none: normal, or the highest one
+    if that is lower.
     """
 
     name: str
@@ -33,14 +35,14 @@ class Caller:
     # As whom its requests count where clients share something (`gateway.sharing`).
     client: str = field(init=False, repr=False, compare=False)
 
+    sees_sequence: bool = field(init=False, repr=False, compare=False)
+    usual: Priority = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "client", self.name or self.origin)
-
-    @property
-    def sees_sequence(self) -> bool:
-        """Whether answers name the sequence of the record."""
         # It counts all commits, so it would tell a caller that may not read every graph when the others change.
-        return self.operator or self.access.read.every
+        object.__setattr__(self, "sees_sequence", self.operator or self.access.read.every)
+        object.__setattr__(self, "usual", max(_NORMAL, self.highest))
 
     def require_operator(self, what: str) -> None:
         """Raises AccessDeniedError unless the caller is an operator; what: ``take a backup``, for the message."""
@@ -49,11 +51,8 @@ class Caller:
                 f"only an operator may {what}; one can be made by: lamplighter clients permit {self.name} --operate"
             )
 
-    def priority(self, asked: str | None) -> Priority:
-        """The class of a request. asked: the name that it gives, None if it gives none: normal, or the client's highest
-        class if that is lower. Raises MalformedRequestError, AccessDeniedError."""
-        if asked is None:
-            return _NORMAL if self.highest <= _NORMAL else self.highest
+    def priority(self, asked: str) -> Priority:
+        """The class of a request that names it. Raises MalformedRequestError, AccessDeniedError."""
         found = Priority.of(asked)
         if found < self.highest:
             raise AccessDeniedError(

@@ -18,7 +18,7 @@ from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.security.audit import log_refusal
 from lamplighter.gateway.security.browsers import Browsers, cookie_token
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
-from lamplighter.gateway.security.peers import PeerSocket, network, origin, peer, too_many
+from lamplighter.gateway.security.peers import PeerSocket, network, peer, too_many
 
 if TYPE_CHECKING:  # it loads cryptography: 9 MB that plain mode does not need
     from lamplighter.gateway.security.authorization import Authorization
@@ -35,9 +35,9 @@ class Gatekeeper(Protocol):
         """The caller that the web page acts for, None if nobody is logged in."""
         ...
 
-    def socket_caller(self, authorization: object, socket: ServerConnection) -> Caller:
-        """The sender of a message over a WebSocket. authorization: the member of the message, None where it has none.
-        Raises UnauthorizedError, QueueFullError."""
+    def socket_caller(self, authorization: object, socket: ServerConnection, origin: str) -> Caller:
+        """The sender of a message over a WebSocket. authorization: the member of the message, None where it has none;
+        origin: of the connection (`peers.origin`). Raises UnauthorizedError, QueueFullError."""
         ...
 
     def trusts(self, socket: ServerConnection) -> bool:
@@ -69,11 +69,10 @@ class OpenGatekeeper:
     def page_caller(self, request: Request) -> Caller:
         return _unnamed_caller(ANYBODY, request.scope["state"]["origin"])
 
-    def socket_caller(self, authorization: object, socket: ServerConnection) -> Caller:
-        address = socket_address(socket)
+    def socket_caller(self, authorization: object, socket: ServerConnection, origin: str) -> Caller:
         if self._requests_per_s:
-            self._check_rate(address)
-        return _unnamed_caller(ANYBODY, origin(socket.transport.get_extra_info("socket"), address))
+            self._check_rate(socket_address(socket))
+        return _unnamed_caller(ANYBODY, origin)
 
     def trusts(self, socket: ServerConnection) -> bool:
         return True
@@ -98,7 +97,7 @@ class TokenGatekeeper:
         self._browsers = browsers
 
     def http_caller(self, request: Request) -> Caller:
-        local = self._local(request.scope["state"]["socket"])
+        local = self._local(request.scope["state"]["socket"], request.scope["state"]["origin"])
         if local is not None:
             return local
         address = request.client.host if request.client else "unknown"
@@ -109,7 +108,7 @@ class TokenGatekeeper:
         return self._authorization.caller(headers[0] if len(headers) == 1 else None, address)
 
     def page_caller(self, request: Request) -> Caller | None:
-        local = self._local(request.scope["state"]["socket"])
+        local = self._local(request.scope["state"]["socket"], request.scope["state"]["origin"])
         if local is not None:
             return local
         authorization = self._page_token(request)
@@ -127,8 +126,8 @@ class TokenGatekeeper:
             return None
         return _cookie_token(request.headers.getlist("cookie"))
 
-    def socket_caller(self, authorization: object, socket: ServerConnection) -> Caller:
-        local = self._local(socket.transport.get_extra_info("socket"))
+    def socket_caller(self, authorization: object, socket: ServerConnection, origin: str) -> Caller:
+        local = self._local(socket.transport.get_extra_info("socket"), origin)
         if local is not None:
             return local
         address = socket_address(socket)
@@ -145,7 +144,7 @@ class TokenGatekeeper:
         if socket.request is None or not any(name in socket.request.headers for name in ("Authorization", "Cookie")):
             return False
         try:
-            self.socket_caller(None, socket)
+            self.socket_caller(None, socket, "")
         except GatewayError:
             return False  # its messages are told why
         return True
@@ -159,7 +158,7 @@ class TokenGatekeeper:
     def audit_denial(self, caller: Caller, operation: str, error: GatewayError) -> None:
         log_refusal("denied", client=caller.name, operation=operation, why=str(error))
 
-    def _local(self, socket: PeerSocket | None) -> Caller | None:
+    def _local(self, socket: PeerSocket | None, origin: str) -> Caller | None:
         """The caller on a Unix socket, None if it came by the network. Raises UnauthorizedError."""
         process = peer(socket)
         if process is None:
@@ -169,7 +168,7 @@ class TokenGatekeeper:
             raise UnauthorizedError(
                 "invalid_grant", f"user {process.user} may not use this socket; name it in security.local_users"
             )
-        return _unnamed_caller(LOCAL, origin(socket, ""))
+        return _unnamed_caller(LOCAL, origin)
 
     def _check_url(self, query: str, address: str) -> None:
         """Tokens in addresses end up in logs and histories (RFC 6750, 5.3)."""

@@ -13,7 +13,6 @@ from socket import AF_UNIX
 
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.sharing import Usage, refusal
-from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.peers import PeerSocket, origin
 from lamplighter.gateway.settings import QuotaSettings
 
@@ -42,8 +41,8 @@ class ConnectionLease:
         self.trusted = False
 
     def by(self, client: str, *, local: bool = False) -> None:
-        """Counts it for another name. local: it takes no room from the network's clients, nor they from it. Raises
-        LimitExceededError at its quota or share; then it is not counted."""
+        """Counts it for a registered client, or another name. local: it takes no room from the network's clients, nor
+        they from it. Raises LimitExceededError at its quota or share; then it is not counted."""
         if client in self._clients or self._ended:  # its last request may run later
             return
         used = self._usage.of(client)
@@ -54,11 +53,6 @@ class ConnectionLease:
             raise LimitExceededError(f"{why}; close some connections")
         self._clients.add(client)
         self._usage.add(client)
-
-    def by_caller(self, caller: Caller) -> None:
-        """Counts it for a registered client. Raises LimitExceededError."""
-        if caller.registered:
-            self.by(caller.name)
 
     def by_origin(self, connected: PeerSocket | None, address: str, *, plain: bool) -> None:
         """Counts it for its origin. connected: None if closed; plain: without TLS. Raises LimitExceededError."""

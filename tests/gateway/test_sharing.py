@@ -30,8 +30,7 @@ from lamplighter.gateway.gates.http import calls
 from lamplighter.gateway.gates.http.calls import RequestTurns
 from lamplighter.gateway.gates.ldn.inbox import Notice, _too_many
 from lamplighter.gateway.loop import past
-from lamplighter.gateway.loop.live_settings import LiveSettings
-from lamplighter.gateway.loop.queue import OrderedLane, Queue, RequestKind
+from lamplighter.gateway.loop.queue import LiveSettings, OrderedLane, Queue, RequestKind
 from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.security.peers import origin

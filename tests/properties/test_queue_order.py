@@ -7,8 +7,7 @@ from collections import Counter, defaultdict
 from random import Random
 
 from lamplighter.engine.protocol import Priority
-from lamplighter.gateway.loop.live_settings import LiveSettings
-from lamplighter.gateway.loop.queue import OrderedLane, Queue, Task
+from lamplighter.gateway.loop.queue import LiveSettings, OrderedLane, Queue, Task
 from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.settings import Settings
 from tests.support.amounts import Amounts

@@ -40,7 +40,8 @@ class GraphStore:
         asked = parameters(request)
         if request.method in ("GET", "HEAD"):
             return await self._send_graph(request, asked, caller)
-        priority = caller.priority(asked.text("priority"))
+        named = asked.text("priority")
+        priority = caller.usual if named is None else caller.priority(named)
         if request.method == "DELETE":
             write = GraphWrite(GraphVerb.DROP, _graph_of(request, asked))
             await self._runner.updates.write_graph(write, cause(request, caller), caller, priority)

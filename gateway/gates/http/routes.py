@@ -212,7 +212,7 @@ class HttpApplication:
             held: ConnectionLease = connection["held"]
             try:
                 if caller.registered:
-                    held.by_caller(caller)
+                    held.by(caller.name)
             except LimitExceededError as error:
                 response = error_answer(bare(error))
                 response.headers["Connection"] = "close"

@@ -84,7 +84,7 @@ class SparqlPath:
             raise failure from None  # with its place in the text as it was sent
 
     async def _query(self, request: Request, caller: Caller, given: QueryParameters, sparql: str) -> Response:
-        priority = caller.priority(given.priority)
+        priority = caller.usual if given.priority is None else caller.priority(given.priority)
         headers = {"Vary": "Accept"}
         if given.at is not None:
             caller.require_operator("query the past")
@@ -112,7 +112,7 @@ class SparqlPath:
             given.missed,
             caller=caller,
             tells_delta=any(name == b"prefer" for name, _ in request.scope["headers"]) and _wants_delta(request),
-            priority=caller.priority(given.priority),
+            priority=caller.usual if given.priority is None else caller.priority(given.priority),
         )
         accepted = await self._runner.updates.update(update)
         body: dict[str, Any] = {"sequence": accepted.sequence} if caller.sees_sequence else {}

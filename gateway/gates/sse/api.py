@@ -98,5 +98,6 @@ class ServerSentEvents:
 
         resume = asked_resume(request, asked.text("keep"), asked.text("last-event-id"))
         graphs = dataset(default_graphs, named_graphs)
-        priority = caller.priority(asked.text("priority"))
+        named = asked.text("priority")
+        priority = caller.usual if named is None else caller.priority(named)
         return await self._streams.subscribe(request, caller, sparql, sink_of, graphs, resume, priority)

@@ -137,7 +137,7 @@ BROWSERS = Browsers(SecuritySettings())
 
 def test_only_trusted_users_pass_at_a_unix_socket(tmp_path: Path) -> None:
     with pair(tmp_path) as connected:
-        request: Any = SimpleNamespace(scope={"state": {"socket": connected}})
+        request: Any = SimpleNamespace(scope={"state": {"socket": connected, "origin": ""}})
         process = peer(connected)
         assert process is not None
         assert TokenGatekeeper(None, trusted_users([]), BROWSERS).http_caller(request) == LOCAL  # type: ignore[arg-type]

@@ -11,8 +11,7 @@ import pytest
 
 from lamplighter.engine.errors import GatewayError, LimitExceededError, QueueFullError
 from lamplighter.engine.protocol import Priority
-from lamplighter.gateway.loop.live_settings import LiveSettings
-from lamplighter.gateway.loop.queue import WEIGHTS, OrderedLane, Queue, RequestKind, Task
+from lamplighter.gateway.loop.queue import WEIGHTS, LiveSettings, OrderedLane, Queue, RequestKind, Task
 from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import GatewaySettings, Settings
@@ -114,17 +113,6 @@ async def test_clients_are_refused_beyond_the_room_and_the_gateway_is_not() -> N
     put(steps, "gateway")
     assert await taken(steps) == ["client", "client", "gateway"]
     steps.submit(Asked())
-
-
-async def test_a_group_has_what_was_released_since_the_last_one() -> None:
-    steps, told = queue(), list[int]()
-    steps.release(lambda: told.append(1))
-    steps.group.begun.append((ALARM, 0.5))
-    first = steps.end_group()
-    steps.release(lambda: told.append(2))
-    for release in first.releases:
-        release()
-    assert (told, first.begun, len(steps.end_group().releases)) == ([1], [(ALARM, 0.5)], 1)
 
 
 # --- classes ---

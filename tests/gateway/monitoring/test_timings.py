@@ -43,13 +43,13 @@ def test_the_work_that_held_the_loop_longest_is_named_and_logged(
     now = 0.0
     monkeypatch.setattr(timings, "thread_time", lambda: now)
     with caplog.at_level(logging.WARNING, timings.__name__):
-        begun = held.now()
+        begun = 0.0, now
         now += 0.1
         held.count_work(begun, partial(partial(math.isqrt), 4))
         assert (held.members()["processor_max"], held.members()["processor_max_work"]) == (100.0, "isqrt")
         assert caplog.messages == []
-        held.count_wait(2.0, 0.3, "a slice")
-        begun = held.now()
+        held.note_busiest(0.3, "a slice")
+        begun = 0.0, now
         now += 0.26
         held.count_work(begun, "not the longest")
     assert (held.members()["processor_max"], held.members()["processor_max_work"]) == (300.0, "a slice")

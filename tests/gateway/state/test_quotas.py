@@ -232,10 +232,10 @@ def test_connections_count_for_users_and_addresses_but_not_for_the_gateway_itsel
 def test_what_a_connection_asked_for_before_it_ended_counts_for_nobody_later() -> None:
     usage = Usage()
     held = ConnectionLease(usage, QuotaSettings, 100)
-    held.by_caller(FLOOD)
+    held.by(FLOOD.name)
     held.end()
-    held.by_caller(FLOOD)  # its last request has its turn now
-    held.by_caller(OTHER)
+    held.by(FLOOD.name)  # its last request has its turn now
+    held.by(OTHER.name)
     assert len(usage) == 0
 
 
