@@ -57,7 +57,7 @@ from lamplighter.engine.updating.by_store import UsingGraphs
 from lamplighter.engine.updating.documents import DOCUMENT_BYTES_MAX, SOURCE_TYPES, Document, Source, opened, quads_of
 from lamplighter.engine.updating.graph_store import GraphWrite, graph_write_delta
 from lamplighter.engine.updating.request import Request
-from lamplighter.engine.updating.updates import Updates
+from lamplighter.engine.updating.updates import Templates, Updates
 from lamplighter.engine.work import EVALUATION_MS_MAX, TooMuchWork, Work
 
 if TYPE_CHECKING:
@@ -289,11 +289,10 @@ class Engine:
         self._validation: Validation | None = None
         self._derives = False
         self._ends_costly = ends_costly
-        self._processor_time = processor_time
         self.work = Work(evaluation_ms_max, processor_time, slices)
         """The limit of evaluations by plans. It may be changed between two steps."""
         self._updates = Updates(
-            self._store, self._cts, lifter, self.work, clock, self._new_blank_node, delta_quads_max, slices
+            self._store, self._cts, lifter, self.work, clock, Templates(self._new_blank_node, delta_quads_max)
         )
         self._subscriptions = Subscriptions(
             self._store,
@@ -301,9 +300,7 @@ class Engine:
             lifter,
             lambda: microseconds(self._clock()),
             self.work,
-            slices,
             ends=ends_costly,
-            processor_time=processor_time,
         )
         self.cost: Callable[[QuadDelta], CommitCost] = self._subscriptions.cost
         """What following a delta would cost; asked before it is committed."""
@@ -1007,7 +1004,7 @@ class Engine:
                 delta_quads_max=self._delta_quads_max,
                 term_bytes_max=self._store.term_bytes_max,
                 evaluation_ms_max=self.work.evaluation_ms_max,
-                processor_time=self._processor_time,
+                processor_time=self.work.clock,
                 ends_costly=self._ends_costly,
                 slices=self._slices,
             )

@@ -72,7 +72,7 @@ class Work:
         clock: Callable[[], float] | None = None,
         slices: Slices = Slices(),  # noqa: B008 - it has no state
     ) -> None:
-        self._clock = clock
+        self.clock = clock
         self.slices = slices
         self.heavy_until = 0
         self.allow(evaluation_ms_max)
@@ -106,7 +106,7 @@ class Work:
 
         units: its work since the last check; spent: its work in this evaluation; sharers: the queries that share it.
         """
-        now = 0.0 if self._clock is None else self._clock()
+        now = 0.0 if self.clock is None else self.clock()
         if self._looked != self.turn:
             self._looked, self._together, self._started = self.turn, 0, now
         allowed = one = self.evaluation_ms_max * UNITS_PER_MS

@@ -122,10 +122,10 @@ def request_rates() -> TokenBuckets:
 
 
 def _normal(source: Origin) -> Origin:
-    return Origin(_meant(source.address), source.port)
+    return Origin(_ipv4_of_mapped(source.address), source.port)
 
 
-def _meant(address: Address) -> Address:
+def _ipv4_of_mapped(address: Address) -> Address:
     """The IPv4 address that an IPv4-mapped one stands for."""
     return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 
@@ -133,7 +133,7 @@ def _meant(address: Address) -> Address:
 def network(address: Address) -> bytes:
     """What one source may send from: an IPv4 address; of IPv6 the /64 network, which one machine may have, or the
     address itself if it is link-local."""
-    meant = _meant(address)
+    meant = _ipv4_of_mapped(address)
     if isinstance(meant, IPv4Address):
         return meant.packed
     return str(meant).encode() if meant.is_link_local else meant.packed[:_IPV6_NETWORK_BYTES]

@@ -157,7 +157,7 @@ class PartialBodies:
         return len(self._held)
 
     @property
-    def crowded(self) -> bool:
+    def is_crowded(self) -> bool:
         """Whether half of the room is taken."""
         return len(self._held) >= BODIES_MAX // 2 or self._bytes >= BODIES_BYTES_MAX // 2
 
@@ -178,7 +178,7 @@ class PartialBodies:
             return bytes(body.body)
         self._held[key] = _Held(source, body, at)
         self._bytes += len(body.body)
-        self._bound(source)
+        self._drop_oldest(source)
         return None
 
     def _take(self, key: Hashable) -> _Held | None:
@@ -194,7 +194,7 @@ class PartialBodies:
                 return
             self._take(key)
 
-    def _bound(self, source: Hashable) -> None:
+    def _drop_oldest(self, source: Hashable) -> None:
         of_source = [key for key, held in self._held.items() if held.source == source]
         for key in of_source[: max(0, len(of_source) - BODIES_OF_SOURCE_MAX)]:
             self._take(key)

@@ -271,7 +271,7 @@ def _identifiers(folder: Path, name: str, address: str) -> tuple[bytes, bytes]:
 def read_key(folder: Path) -> Key:
     """Raises ConfigurationError, OSError."""
     check_private(folder)
-    settings, secret = _read(folder / SETTINGS, _SettingsFile), _read(folder / SECRET, _SecretFile)
+    settings, secret = _read_file(folder / SETTINGS, _SettingsFile), _read_file(folder / SECRET, _SecretFile)
     try:
         context = settings.id_context
         key = Key(
@@ -294,7 +294,7 @@ def read_key(folder: Path) -> Key:
 def read_sequence(folder: Path) -> _SequenceFile:
     """Raises ConfigurationError, also if the folder is a copy of a context."""
     place = folder / SEQUENCE
-    stored = _read(place, _SequenceFile)
+    stored = _read_file(place, _SequenceFile)
     received = stored.received
     known = received == "unknown" if isinstance(received, str) else min(received.index, received.bitfield) >= 0
     if not known or stored.next_to_send < 0:
@@ -319,7 +319,7 @@ def _json(members: Mapping[str, Any]) -> bytes:
     return json.dumps(members, indent=1).encode() + b"\n"
 
 
-def _read(path: Path, kind: type[SomeFile]) -> SomeFile:
+def _read_file(path: Path, kind: type[SomeFile]) -> SomeFile:
     """Raises ConfigurationError that names the file and the cure, OSError."""
     try:
         file = os.open(path, _READ)

@@ -22,6 +22,7 @@ from lamplighter.adapters.coap.links import LINK_FORMAT, Link
 from lamplighter.adapters.devices.device import Device, Problem
 from lamplighter.adapters.devices.draft import (
     SEGMENT_CHARS_MAX,
+    DeviceTexts,
     Payload,
     ResourceDraft,
     checked_base,
@@ -149,7 +150,7 @@ _UNITS = {
 _KINDS = {name.casefold(): name for name in KINDS}
 
 
-def proposed(
+def propose(
     found: Sequence[Link], *, base: str, place: str, endpoint: str = "", sector: str = "", known_id: str = ""
 ) -> Proposal:
     """The device with these links.
@@ -161,7 +162,9 @@ def proposed(
     try:
         host = urlsplit(checked_base(base)).hostname or ""
         identifier = registered_id(endpoint, sector) if endpoint else address_id(uris.authority(base))
-        draft = ResourceDraft(SOURCE, known_id or identifier, broker=base, topic=place, name=endpoint or host)
+        draft = ResourceDraft(
+            SOURCE, known_id or identifier, broker=base, topic=place, about=DeviceTexts(endpoint or host)
+        )
     except ValueError as error:
         return Proposal(None, [Problem(SOURCE, plain(base), plain(place), plain(str(error), 400))])
     root = next((link.target.rstrip("/") for link in found if _ROOT_TYPE in link.words("rt")), None)
@@ -178,7 +181,7 @@ def proposed(
     return Proposal(device if device.sensors or device.actuators else None, draft.problems, _unique(found))
 
 
-def offered(device: Device, entries: Mapping[str, Entry]) -> Device | str:
+def device_to_propose(device: Device, entries: Mapping[str, Entry]) -> Device | str:
     """A device that was found by its address, as it is to be proposed; or why it is not, for people.
 
     entries: those of the registry, by identity.
@@ -223,7 +226,7 @@ def _unique(found: Sequence[Link]) -> str:
     """What only one device can have: all its links, if one of them names the device (`_NAMES`)."""
     if not any(link.first(name) for link in found for name in _NAMES):
         return ""
-    return hashlib.sha256("\n".join(sorted(links.written([link]) for link in found)).encode()).hexdigest()
+    return hashlib.sha256("\n".join(sorted(links.links_text([link]) for link in found)).encode()).hexdigest()
 
 
 def _add(draft: ResourceDraft, base: str, link: Link, root: str | None, seen: set[str]) -> None:
@@ -314,7 +317,7 @@ def _is_hosted(link: Link, base: str) -> bool:
     relations, anchor = link.words("rel"), link.first("anchor")
     if relations and "hosts" not in relations:
         return False
-    return anchor is None or links.resolved(anchor, base).rstrip("/") == base
+    return anchor is None or links.resolve(anchor, base).rstrip("/") == base
 
 
 def _is_listing(link: Link, path: str) -> bool:
@@ -329,7 +332,7 @@ def _is_listing(link: Link, path: str) -> bool:
 
 def _resource(target: str, base: str) -> str:
     """The URI of a target in one spelling: all but unreserved characters are percent-encoded. Raises ValueError."""
-    uri = links.resolved(target, base)
+    uri = links.resolve(target, base)
     parts = urlsplit(uri)
     if links.is_absolute(target):
         port = "" if parts.port in (None, COAP_PORT) else f":{parts.port}"
@@ -339,11 +342,11 @@ def _resource(target: str, base: str) -> str:
             raise ValueError("it is a resource of another host; the device itself proposes it, if it wants to")
     if parts.fragment or _ESCAPE.search(target):
         raise ValueError("the target has a fragment, or '%' without two hexadecimal digits")
-    query = f"?{'&'.join(_spelled(parts.query.split('&'), safe='='))}" if parts.query else ""
-    return base + "/".join(_spelled(parts.path.split("/"))) + query
+    query = f"?{'&'.join(_spellings(parts.query.split('&'), safe='='))}" if parts.query else ""
+    return base + "/".join(_spellings(parts.path.split("/"))) + query
 
 
-def _spelled(texts: Sequence[str], safe: str = "") -> Iterator[str]:
+def _spellings(texts: Sequence[str], safe: str = "") -> Iterator[str]:
     for text in texts:
         try:
             decoded = unquote(text, errors="strict")

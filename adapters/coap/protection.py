@@ -88,11 +88,11 @@ class DeviceProtection:
             return None
         from lamplighter.adapters.coap.secured import SentRequest  # loaded with the context
 
-        def protected(message: aiocoap.Message) -> tuple[aiocoap.Message, Opener]:
+        def protect(message: aiocoap.Message) -> tuple[aiocoap.Message, Opener]:
             sent = SentRequest(context, message)
             return sent.outer, sent.inner
 
-        return protected
+        return protect
 
     def permits_plain(self, address: Address) -> bool:
         """Whether messages from and to an address may be unprotected."""

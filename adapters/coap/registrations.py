@@ -186,14 +186,14 @@ class Registrations:
         if changed.owner:
             self._sources.pop(id_, None)
         self._listener.took("updated", changed)
-        await self._stored(id_)
+        await self._wait_until_stored(id_)
         return changed
 
     async def remove(self, id_: str, caller: SiteCaller) -> None:
         """Removes a registration; stored on return."""
         self._check_ready()
         self._end(self.directory.remove(id_, registrant_of(caller)))
-        await self._stored(id_)
+        await self._wait_until_stored(id_)
 
     def get(self, id_: str) -> Registration:
         self._check_ready()
@@ -238,7 +238,7 @@ class Registrations:
             self._sources[new.id] = machine_of(caller)
         self._counts["registrations"] += 1
         self._listener.took("registered" if self._may_have_returned(new.base) else "updated", new)
-        await self._stored(new.id)
+        await self._wait_until_stored(new.id)
         return new
 
     def _may_have_returned(self, base: str) -> bool:
@@ -300,7 +300,7 @@ class Registrations:
         self.ready = True
         logger.info("coap registrations known", registrations=count)
 
-    async def _stored(self, id_: str) -> None:
+    async def _wait_until_stored(self, id_: str) -> None:
         """Stores a registration as it is then, or that it has gone. Raises UnavailableError if it is not stored in
         time; it may be stored later."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -396,13 +396,13 @@ SELECT ?endpoint ?sector ?base ?links ?lifetime ?expires ?parameters WHERE {{
             given=further.given,
             lifetime_s=int(lifetime),
             expires=0.0,
-            links=tuple(links.parsed(text.encode())),
+            links=tuple(links.parse_links(text.encode())),
             attributes=further.attributes,
             owner=further.owner,
             zone=further.zone,
         )
-        links.resolved("/", base)
-        links.written([known.link, *known.resources()])  # both raise for what no lookup could answer with
+        links.resolve("/", base)
+        links.links_text([known.link, *known.resources()])  # both raise for what no lookup could answer with
         return known, further.source, end
 
     def update(self, registration: Registration, source: str, expires: datetime, identity: str) -> str:
@@ -413,7 +413,7 @@ SELECT ?endpoint ?sector ?base ?links ?lifetime ?expires ?parameters WHERE {{
             (RDF_TYPE, iri(REGISTRATION)),
             (ENDPOINT_NAME, literal(one.endpoint)),
             (COAP_BASE, literal(one.base)),
-            (LINKS, literal(links.written(one.links))),
+            (LINKS, literal(links.links_text(one.links))),
             (LIFETIME, literal(str(one.lifetime_s), datatype=XSD + "integer")),
             (EXPIRES, datetime_term(expires, "seconds")),
             (PARAMETERS, literal(msgspec.json.encode(further).decode())),

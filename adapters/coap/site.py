@@ -33,7 +33,7 @@ from lamplighter.adapters.coap.answers import (
     KeptAnswers,
     answer_message,
     block_option,
-    fitted,
+    fit_answer,
     message_bytes,
     refusal_message,
 )
@@ -130,8 +130,8 @@ class _Exchange:
 class Site:
     """Answers requests. callers: who they are; resources: what there is, the first one with an entry for a path counts.
 
-    echo_writes: whether a source has to repeat an Echo value before it changes something. key: random bytes of this
-    process; now: wall clock; monotonic: seconds; leisure: seconds before an answer to a multicast request.
+    echo_writes: whether a source has to repeat an Echo value before it changes something. now: wall clock;
+    monotonic: seconds; leisure: seconds before an answer to a multicast request.
     """
 
     def __init__(
@@ -140,14 +140,13 @@ class Site:
         resources: Sequence[SiteResource],
         *,
         echo_writes: bool,
-        counters: SiteCounters | None = None,
-        key: bytes | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
         leisure: Callable[[], float] = lambda: random.uniform(0, LEISURE_S),
     ) -> None:
-        self.counters = SiteCounters() if counters is None else counters
-        self.verified = Verified(secrets.token_bytes(32) if key is None else key, monotonic)
+        self.counters = SiteCounters()
+        # The key is of this process: after a restart each source proves its address again.
+        self.verified = Verified(secrets.token_bytes(32), monotonic)
         self._callers = callers
         self._resources = resources
         self._echo_writes = echo_writes
@@ -309,7 +308,7 @@ class Site:
             raise too_large
         caller = exchange.caller
         source = caller.device if caller.protected else caller.origin.address
-        if block.more and exchange.limit is not None and self._bodies.crowded:
+        if block.more and exchange.limit is not None and self._bodies.is_crowded:
             self._ask_for_echo(exchange)  # the other half is for sources that are there
             return None
         try:
@@ -340,7 +339,7 @@ class Site:
         message = answer_message(answer, exchange.message, observe=observe)
         block = block_option(exchange.message.opt.block2)
         try:
-            sent = fitted(message, block, exchange.limit, lambda: self.verified.echo(exchange.caller.origin))
+            sent = fit_answer(message, block, exchange.limit, lambda: self.verified.echo(exchange.caller.origin))
         except BlockError as error:
             raise SiteRefusal(Code.BAD_REQUEST, str(error)) from error
         if sent is None:
@@ -422,7 +421,7 @@ class Site:
         found: list[Link] = [Link("/.well-known/core", (("ct", str(LINK_FORMAT)),))]
         for one in self._resources:
             found += one.links(request.caller)
-        return SiteAnswer(Code.CONTENT, links.written(links.filtered(found, conditions)).encode(), LINK_FORMAT)
+        return SiteAnswer(Code.CONTENT, links.links_text(links.filter_links(found, conditions)).encode(), LINK_FORMAT)
 
 
 def _check_options(message: aiocoap.Message) -> None:

@@ -54,7 +54,7 @@ class HttpDevices(PolledProtocol):
 
     async def read(self, request: DeviceRequest) -> DeviceReply:
         media = "*/*" if request.accept is None else _media_type(request.accept)
-        answer = await self._asked(request, {"Accept": media})
+        answer = await self._send(request, {"Accept": media})
         if not 200 <= answer.status < 300:
             return _refusing(answer)
         if len(answer.body) > request.limit:
@@ -66,13 +66,13 @@ class HttpDevices(PolledProtocol):
 
     async def write(self, request: DeviceRequest) -> DeviceReply:
         headers = {} if request.format is None else {"Content-Type": _media_type(request.format)}
-        answer = await self._asked(request, headers)
+        answer = await self._send(request, headers)
         return DeviceReply(str(answer.status)) if 200 <= answer.status < 300 else _refusing(answer)
 
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def _asked(self, request: DeviceRequest, headers: dict[str, str]) -> OutwardAnswer:
+    async def _send(self, request: DeviceRequest, headers: dict[str, str]) -> OutwardAnswer:
         secret = self._credentials.authorizations.get(origin(request.uri))
         if secret is not None:
             headers = headers | {"Authorization": secret}

@@ -133,7 +133,7 @@ class ModbusConnection:
         self, unit: int, function: int, call: Callable[[AsyncModbusTcpClient], Awaitable[ModbusPDU]]
     ) -> ModbusPDU:
         """The answer of the function."""
-        used = await self._opened()
+        used = await self._connection()
         answer = asyncio.ensure_future(call(used.client))
         ending = asyncio.ensure_future(used.lost.wait())
         try:
@@ -159,7 +159,7 @@ class ModbusConnection:
             raise UpstreamError("the answer is of another function than the request")
         return found
 
-    async def _opened(self) -> OpenConnection:
+    async def _connection(self) -> OpenConnection:
         """An open connection. Raises UpstreamError and NotAllowedError."""
         if self._open is not None and self._open.lost.is_set():
             self.close()

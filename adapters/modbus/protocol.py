@@ -11,7 +11,7 @@ from lamplighter.adapters.mapping.registers import BIT_ENTITIES, body_registers,
 from lamplighter.adapters.mapping.tables import OCTETS
 from lamplighter.adapters.modbus.connection import REFUSALS, ModbusConnection, ModbusExceptionError, SilentUnitError
 from lamplighter.adapters.modbus.settings import ModbusSettings
-from lamplighter.adapters.modbus.spans import Span, joined
+from lamplighter.adapters.modbus.spans import Span, join_spans
 from lamplighter.adapters.networks import Networks
 from lamplighter.adapters.parts import AdapterInput
 from lamplighter.adapters.resources.exchange import DeviceRequest
@@ -58,7 +58,7 @@ class ModbusProtocol(PolledProtocol):
         span = _span(place_of(request.uri))
         near = [_AskedSpan(one, _span(place_of(one.uri))) for one in others]
         near = [one for one in near if (device, one.span) not in self._alone]
-        wide = span if (device, span) in self._alone else joined(span, (one.span for one in near))
+        wide = span if (device, span) in self._alone else join_spans(span, (one.span for one in near))
         together = [one for one in near if wide.covers(one.span)]
         try:
             if wide != span:

@@ -20,7 +20,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Generic, Protocol, TypeVar
 
 from lamplighter.adapters.counting import keep_counters
-from lamplighter.adapters.devices.output import Output
+from lamplighter.adapters.devices.output import Output, OutputPolicy
 from lamplighter.adapters.devices.queried import QueryRule
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import ResourceRules
@@ -77,12 +77,9 @@ class RunningResources:
         self.output: Output[BoundCommand] = Output(
             context.client,
             ResourceSender(exchanges, basis.counters, self.reachability, self.states),
-            kind=basis.kind,
+            OutputPolicy(basis.kind, (settings.retry_min_s, settings.retry_max_s), follows_online=False),
             note=warnings.state,
             counters=basis.counters,
-            retry=(settings.retry_min_s, settings.retry_max_s),
-            follows_online=False,
-            rejected=self._rejected,
             tried=context.tried,
         )
         self.sensors = ResourceSensors(exchanges, basis, self.reachability)
@@ -160,9 +157,6 @@ class RunningResources:
         if not found and (self._names is None or self._names.adopted(device) is None):
             return None
         return set().union(*found)
-
-    def _rejected(self) -> None:
-        self.basis.counters.rejected_rows += 1
 
 
 Resources = TypeVar("Resources", bound=RunningResources)

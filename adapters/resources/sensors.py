@@ -137,9 +137,7 @@ class ResourceSensors:
         self._commits = ReadingCommits(
             context.client,
             kind=exchanges.kind,
-            model=settings.model,
-            events_kept=settings.events_kept,
-            streams_max=settings.streams_max,
+            settings=settings,
             counters=self.counters,
             warn=basis.warnings.reading,
         )

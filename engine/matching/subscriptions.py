@@ -22,7 +22,7 @@ from lamplighter.engine.matching.registry import UNPLANNED_CHARACTERS_MAX, UNPLA
 from lamplighter.engine.matching.shapes import PlanContext, SharedQuery
 from lamplighter.engine.matching.subscription_numbers import SubscriptionNumbers
 from lamplighter.engine.matching.takeovers import Takeovers
-from lamplighter.engine.slices import LONG, Slices
+from lamplighter.engine.slices import LONG
 from lamplighter.engine.sparql.algebra import Group, Slice, walk
 from lamplighter.engine.sparql.skeletons import Lifter
 from lamplighter.engine.sparql.text_cache import LruCache
@@ -59,8 +59,8 @@ class CommitCost(NamedTuple):
 class Subscriptions:
     """All subscriptions by number, and the units that they share.
 
-    now: the clock function's time. work: the limit of an evaluation by a plan. ends: as in `Follower`. processor_time:
-    in seconds; None for no prices.
+    now: the clock function's time. work: the limit of an evaluation by a plan; without its clock there are no prices.
+    ends: as in `Follower`.
     clock_index: the instant, and what is due. takeovers: of plans by the store. advance: changes the instant.
     follow: applies a delta to CTS and store, and returns what it changes (`Follower.follow`). ended: units that
     the last commit ended, with the reason; the caller unsubscribes and removes them. faults: tracebacks of failures
@@ -74,14 +74,12 @@ class Subscriptions:
         lifter: Lifter,
         now: Callable[[], int],
         work: Work,
-        slices: Slices = Slices(),  # noqa: B008 - it has no state
         *,
         ends: bool,
-        processor_time: Callable[[], float] | None = None,
     ) -> None:
         self._now = now
         self._work = work
-        self._slices = slices
+        self._slices = slices = work.slices
         self._store = store
         self._texts = QueryTextCache(lifter, slices)
         self._lutt: Lutt[SharedQuery] = Lutt()
@@ -89,7 +87,7 @@ class Subscriptions:
         self.clock_index = ClockIndex(now, slices)
         self.takeovers = Takeovers(cts, slices)
         context = PlanContext(cts, work, self.clock_index)
-        self._shapes = ShapeRegistry(store, context, self._lutt, self._state, Prices(processor_time), self.takeovers)
+        self._shapes = ShapeRegistry(store, context, self._lutt, self._state, Prices(work.clock), self.takeovers)
         self._follower = Follower(self._shapes, now, slices, ends=ends)
         # Attributes and not methods: each commit uses them.
         self.follow: Callable[[QuadDelta], list[Change]] = self._follower.follow

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from lamplighter.engine.access import Access, asserting
 from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta
 from lamplighter.engine.errors import RequestError
 from lamplighter.engine.matching.analysis import Unsupported
 from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.slices import LONG, Slices
+from lamplighter.engine.slices import LONG
 from lamplighter.engine.sparql.cursor import constant_spans
 from lamplighter.engine.sparql.exists_variables import own_names, with_own_variables
 from lamplighter.engine.sparql.lexer import tokens
@@ -57,6 +58,13 @@ class _UpdateShape:
         self.plans: dict[tuple[Term, ...], UpdatePlan | None] = {}
 
 
+class Templates(NamedTuple):
+    """new_blank_node: for each blank node of a template; quads_max: that the templates of one update may make."""
+
+    new_blank_node: Callable[[], Term]
+    quads_max: int = DELTA_QUADS_MAX
+
+
 class Updates:
     """Caches the plans of update requests, and evaluates by a plan or by the store. The dataset is unchanged.
 
@@ -71,18 +79,15 @@ class Updates:
         lifter: Lifter,
         work: Work,
         clock: Callable[[], datetime],
-        new_blank_node: Callable[[], Term],
-        quads_max: int = DELTA_QUADS_MAX,
-        slices: Slices = Slices(),  # noqa: B008 - it has no state
+        templates: Templates,
     ) -> None:
         self._work = work
         self._clock = clock
-        self._new_blank_node = new_blank_node
-        self._slices = slices
+        self._new_blank_node, self._quads_max = templates
+        self._slices = work.slices
         self._store = store
         self._cts = cts
         self._lifter = lifter
-        self._quads_max = quads_max
         self._shapes = LruCache[str, _UpdateShape](SHAPES_MAX, SHAPES_CHARACTERS_MAX)
         self._recognised: list[tuple[Recogniser, UpdatePlan]] = []
         self.derives = False
