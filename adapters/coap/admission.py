@@ -19,24 +19,24 @@ from lamplighter.adapters.networks import Address
 from lamplighter.engine.pacing import TokenBuckets
 
 ECHO_BYTES = 8
+# An Echo value is valid in the slot in which it was made and in the next one.
 ECHO_SLOT_S = 60
-"""An Echo value is valid in the slot in which it was made and in the next one."""
 KEY_BYTES_MIN = 16
+# How long a source counts as verified.
 VERIFIED_S = 600.0
-"""How long a source counts as verified."""
+# Verified sources, and sources with a rate.
 SOURCES_MAX = 4_096
-"""Verified sources, and sources with a rate."""
+# The answer to an unverified source has at most so many times the bytes of the request (RFC 9175 section 2.4).
 FACTOR = 3
-"""The answer to an unverified source has at most so many times the bytes of the request (RFC 9175 section 2.4)."""
+# An answer may have so many bytes whatever the request has: three times the smallest request with its Ethernet, IPv6
+# and UDP headers, without those of the answer (RFC 9175 section 2.4).
 ANSWER_BYTES_MIN = 136
-"""An answer may have so many bytes whatever the request has: three times the smallest request with its Ethernet, IPv6
-and UDP headers, without those of the answer (RFC 9175 section 2.4)."""
+# Sizes of blocks (RFC 7959).
 BLOCK_BYTES_MIN, BLOCK_BYTES_MAX = 16, 1_024
-"""Sizes of blocks (RFC 7959)."""
 REQUESTS_PER_S = 50.0
 REQUESTS_BURST = 100.0
+# A longer request counts as one for each so many bytes. A block of 1,024 bytes with its options is one.
 REQUEST_BYTES = 2_048
-"""A longer request counts as one for each so many bytes. A block of 1,024 bytes with its options is one."""
 
 _IPV6_NETWORK_BYTES = 8
 

@@ -14,10 +14,10 @@ from lamplighter.adapters.coap.blocks import EXPONENT_MAX, PAUSE_S_MAX, Block, e
 from lamplighter.adapters.coap.serving import SiteAnswer, SiteRefusal
 
 REASON_BYTES_MAX = 60
+# Answers whose next blocks may be asked for. The oldest is dropped, and is made again if it is asked for.
 KEPT_MAX, KEPT_BYTES_MAX = 64, 1 << 20
-"""Answers whose next blocks may be asked for. The oldest is dropped, and is made again if it is asked for."""
+# Of an empty acknowledgement, which may come before the answer.
 ACK_BYTES = 4
-"""Of an empty acknowledgement, which may come before the answer."""
 _BLOCK2_BYTES = 5
 
 

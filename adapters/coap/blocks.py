@@ -16,13 +16,13 @@ from typing import Literal, NamedTuple
 from lamplighter.adapters.resources.exchange import BODY_BYTES_MAX
 from lamplighter.engine.errors import PayloadError, UpstreamError
 
+# Blocks of 1,024 bytes. The exponent 7 is reserved on UDP.
 EXPONENT_MAX = 6
-"""Blocks of 1,024 bytes. The exponent 7 is reserved on UDP."""
 BLOCKS_MAX = 4_096
+# A server keeps a part of a body so long without a further block.
 PAUSE_S_MAX = 60.0
-"""A server keeps a part of a body so long without a further block."""
+# PartialBodies that a server holds in part.
 BODIES_MAX, BODIES_BYTES_MAX, BODIES_OF_SOURCE_MAX = 64, 1 << 20, 4
-"""PartialBodies that a server holds in part."""
 
 
 class BlockError(PayloadError):

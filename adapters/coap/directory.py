@@ -21,25 +21,25 @@ from lamplighter.adapters.coap import links
 from lamplighter.adapters.coap.links import Criterion, Link
 from lamplighter.engine.errors import PayloadError
 
+# Of the directory. Registrations lie below it.
 PATH = "/rd"
-"""Of the directory. Registrations lie below it."""
 REGISTRATIONS_MAX = 1_000
 LINKS_MAX = 200
+# Of one registration.
 LINKS_BYTES_MAX = 16_384
-"""Of one registration."""
 LINKS_ALL_MAX = 20_000
+# Of all registrations. Links take about 15 times the memory of their text.
 LINKS_BYTES_ALL_MAX = 2 * 1024 * 1024
-"""Of all registrations. Links take about 15 times the memory of their text."""
+# Of an endpoint's name and of a sector.
 NAME_BYTES_MAX = 63
-"""Of an endpoint's name and of a sector."""
 BASE_BYTES_MAX = 255
 ATTRIBUTES_MAX = 16
 ATTRIBUTE_BYTES_MAX = 255
 LIFETIME_DEFAULT_S = 90_000
+# A shorter lifetime counts as the shortest one.
 LIFETIME_MIN_S, LIFETIME_MAX_S = 60, 2**32 - 1
-"""A shorter lifetime counts as the shortest one."""
+# Of page and count; no lookup has so many links.
 COUNT_MAX = 2**15
-"""Of page and count; no lookup has so many links."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _DECIMAL = re.compile(r"[0-9]{1,10}")
@@ -47,8 +47,8 @@ _ATTRIBUTE = re.compile(r"[A-Za-z0-9!$&+._~-]{1,64}")
 _BASE = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=-]+)(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~:@/-]*)?"
 )
+# Names with a meaning of their own in lookups.
 _NOT_ATTRIBUTES = frozenset({"href", "anchor", "rel", "rev", "rt", "page", "count"})
-"""Names with a meaning of their own in lookups."""
 
 Reason = Literal["malformed", "foreign", "unknown", "full"]
 

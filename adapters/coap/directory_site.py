@@ -20,14 +20,14 @@ from lamplighter.adapters.coap.serving import (
     SiteRequest,
 )
 
+# How long a caller is asked to wait while the directory takes no requests, or is full.
 RETRY_S = 10
-"""How long a caller is asked to wait while the directory takes no requests, or is full."""
+# Of the answer to a lookup.
 LOOKUP_BYTES_MAX = 512 * 1024
-"""Of the answer to a lookup."""
+# As how many further requests a registration counts, and an update or a removal: each is stored before its answer.
 COST, UPDATE_COST = 4, 2
-"""As how many further requests a registration counts, and an update or a removal: each is stored before its answer."""
+# A lookup counts as one further request for each so many links of the directory.
 LINKS_OF_REQUEST = 500
-"""A lookup counts as one further request for each so many links of the directory."""
 DIRECTORY: SitePath = ("rd",)
 SIMPLE: SitePath = (".well-known", "rd")
 ENDPOINTS: SitePath = ("rd-lookup", "ep")

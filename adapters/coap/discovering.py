@@ -55,10 +55,10 @@ from lamplighter.adapters.resources.running import RunningResources
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 
+# All CoAP nodes: of IPv4, of the link and of the site (RFC 7252 section 12.8).
 GROUPS = tuple(map(ip_address, ("224.0.1.187", "ff02::fd", "ff05::fd")))
-"""All CoAP nodes: of IPv4, of the link and of the site (RFC 7252 section 12.8)."""
+# How long answers to multicast are awaited. Devices spread theirs over about 5 s (RFC 7252 section 8.2).
 SEARCH_S = 8.0
-"""How long answers to multicast are awaited. Devices spread theirs over about 5 s (RFC 7252 section 8.2)."""
 INTERFACES_MAX = 32
 PATH = "/.well-known/core"
 
@@ -185,8 +185,8 @@ class CoapDiscovering:
         self._contacts = contacts
         self._names = names
         self._clock = context.now
+        # The devices that are registered, by identity, the newest last.
         self._registered: dict[str, _Registered] = {}
-        """The devices that are registered, by identity, the newest last."""
         self._announced: set[str] = set()
         self._unique: dict[str, str] = {}
         self._found = 0

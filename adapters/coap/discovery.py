@@ -37,27 +37,27 @@ from lamplighter.adapters.mapping.tables import CONTENT_FORMATS
 from lamplighter.adapters.mapping.uris import COAP_PORT
 
 SOURCE = "coap"
+# A resource that says that it is larger is no single value.
 VALUE_BYTES_MAX = 65_536
-"""A resource that says that it is larger is no single value."""
 
+# Devices with several addresses that are remembered.
 REMEMBERED_MAX = 10_000
-"""Devices with several addresses that are remembered."""
+# Attributes of links whose values are names of the device: of its endpoint, and of its hardware.
 _NAMES = "ep", "uid"
-"""Attributes of links whose values are names of the device: of its endpoint, and of its hardware."""
 
+# Payloads whose values have types of their own.
 _RECORDS: dict[str, Payload] = {
     "senml+json": "senml",
     "senml+cbor": "senml",
     "lwm2m+tlv": "lwm2m",
     "lwm2m+json": "lwm2m",
 }
-"""Payloads whose values have types of their own."""
 _ON, _OFF = ("true", "1", "on"), ("false", "0", "off")
 
 _ROOT_TYPE = "oma.lwm2m"
 _SENSOR, _ACTUATOR = "core.s", "core.a"
+# Interfaces of resources that list or join other ones, which have links themselves.
 _SEVERAL = frozenset({"core.b", "core.ll"})
-"""Interfaces of resources that list or join other ones, which have links themselves."""
 _PARTS_OF_DIRECTORIES = "core.rd"
 
 _PATH = re.compile(r"/([0-9]{1,5})(?:/([0-9]{1,5})(?:/([0-9]{1,5}))?)?")
@@ -88,12 +88,14 @@ class _Meaning:
     values: dict[str, str] | None = None
     minimum: float | None = None
     maximum: float | None = None
+    # The path of the value in LwM2M, such as ``3303/0/5700``.
     oma: str | None = None
-    """The path of the value in LwM2M, such as ``3303/0/5700``."""
 
 
 _SENSOR_VALUE, _DIGITAL_INPUT, _ACTIVE_POWER, _SWITCH, _DIMMER = 5700, 5500, 5800, 5850, 5851
 
+# IPSO objects (OMA LwM2M registry): the kind of their mandatory value, and its resource. Where the object does not fix
+# the unit, a reading has none: the device names it in another resource (5701).
 _OBJECTS: dict[int, tuple[str | None, int]] = {
     3300: (None, _SENSOR_VALUE),
     3301: ("illuminance", _SENSOR_VALUE),
@@ -123,9 +125,8 @@ _OBJECTS: dict[int, tuple[str | None, int]] = {
     3346: (None, _SENSOR_VALUE),
     3347: ("input", _DIGITAL_INPUT),
 }
-"""IPSO objects (OMA LwM2M registry): the kind of their mandatory value, and its resource. Where the object does not fix
-the unit, a reading has none: the device names it in another resource (5701)."""
 
+# Reusable resources of the registry. A boolean as text is 0 or 1 (OMA LwM2M Core, appendix C).
 _RESOURCES = {
     _DIGITAL_INPUT: _Meaning("input", "boolean"),
     5501: _Meaning("counter", "number"),
@@ -134,8 +135,8 @@ _RESOURCES = {
     _SWITCH: _Meaning("switch", "boolean", acts=True, values={"true": "1", "false": "0"}),
     _DIMMER: _Meaning("brightness", "number", acts=True, unit="%", minimum=0, maximum=100),
 }
-"""Reusable resources of the registry. A boolean as text is 0 or 1 (OMA LwM2M Core, appendix C)."""
 
+# Resource types with a unit, or with another name than the kind.
 _UNITS = {
     "temperaturec": ("temperature", "Cel"),
     "temperaturef": ("temperature", "[degF]"),
@@ -146,7 +147,6 @@ _UNITS = {
     "lux": ("illuminance", "lx"),
     "co2": ("carbonDioxide", None),
 }
-"""Resource types with a unit, or with another name than the kind."""
 _KINDS = {name.casefold(): name for name in KINDS}
 
 

@@ -13,17 +13,17 @@ from urllib.parse import urlsplit
 
 from lamplighter.engine.errors import PayloadError
 
+# The number of the content format.
 LINK_FORMAT = 40
-"""The number of the content format."""
 TEXT_BYTES_MAX = 65_536
 LINKS_MAX = 1_000
 TARGET_CHARS_MAX = 1_024
+# Of one link.
 ATTRIBUTES_MAX = 16
-"""Of one link."""
 NAME_CHARS_MAX = 64
 VALUE_CHARS_MAX = 1_024
+# Of one filter.
 CRITERIA_MAX = 16
-"""Of one filter."""
 
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _CONTROL = r"\x00-\x1f\x7f-\x9f"
@@ -36,8 +36,8 @@ _CARDINAL = re.compile(r"0|[1-9][0-9]*")
 _CONTROLS = re.compile(f"[{_CONTROL}]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
+# Attributes that are lists of words: the relation types of RFC 6690, and ct (RFC 7252 section 7.2.1).
 _LISTS = frozenset({"rel", "rev", "rt", "if", "ct"})
-"""Attributes that are lists of words: the relation types of RFC 6690, and ct (RFC 7252 section 7.2.1)."""
 
 
 class Link(NamedTuple):

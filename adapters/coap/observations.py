@@ -32,14 +32,14 @@ from lamplighter.adapters.specs import Kind
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from lamplighter.engine.pacing import TokenBucket, back_off_s
 
+# After so many failures in a row a device counts as unreachable.
 FAILURES_MAX = 3
-"""After so many failures in a row a device counts as unreachable."""
+# A device that does not offer Observe is asked again after so many polls, or so many seconds.
 OBSERVE_AGAIN, OBSERVE_AGAIN_S_MAX = 10, 3_600.0
-"""A device that does not offer Observe is asked again after so many polls, or so many seconds."""
+# States of one resource that are taken. Of those that come faster, the newest is taken when its time has come.
 STATES_PER_S, STATES_BURST = 20.0, 100
-"""States of one resource that are taken. Of those that come faster, the newest is taken when its time has come."""
+# Requests that a device causes, by an end of the observation or by a state in blocks.
 STEPS_PER_S, STEPS_BURST = 1.0, 10
-"""Requests that a device causes, by an end of the observation or by a state in blocks."""
 
 
 @dataclass(eq=False, slots=True)

@@ -16,8 +16,8 @@ from lamplighter.adapters.networks import Address, Networks, refusal
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.log_events import EventLogger
 
+# How often new keys are looked for.
 CHECK_S = 2.0
-"""How often new keys are looked for."""
 
 logger = EventLogger(__name__)
 

@@ -36,21 +36,21 @@ from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.terms import Bag
 
 SUBSCRIPTIONS_MAX = 100
+# A subscription ends so long after its last observer.
 LINGER_S = 60.0
-"""A subscription ends so long after its last observer."""
+# After so long a request gets 5.03.
 ANSWER_S = 15.0
-"""After so long a request gets 5.03."""
 RETRY_AFTER_S = 10
 MAX_AGE_S = 60
 BINDINGS_MAX = 16
+# Of a result; one with more has no body that is short enough.
 ROWS_MAX = 16_384
-"""Of a result; one with more has no body that is short enough."""
+# Queries with results that are too long are remembered so long, and so many of them.
 TOO_LONG_S, TOO_LONG_MAX = 60.0, 64
-"""Queries with results that are too long are remembered so long, and so many of them."""
+# As how many further requests a query counts that is not followed.
 COST = 4
-"""As how many further requests a query counts that is not followed."""
+# Reasons in the log why a query is not followed.
 WARNINGS_MAX = 100
-"""Reasons in the log why a query is not followed."""
 
 logger = EventLogger(__name__)
 

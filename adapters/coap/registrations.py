@@ -47,30 +47,30 @@ from lamplighter.ontology.vocabulary import (
     SECTOR,
 )
 
+# How often it is looked which registrations have expired.
 CHECK_S = 1.0
-"""How often it is looked which registrations have expired."""
+# Registrations of one source without a security context. One source must not fill the directory.
 SOURCE_REGISTRATIONS_MAX = 100
-"""Registrations of one source without a security context. One source must not fill the directory."""
+# Simple registrations whose links are being fetched, of all sources and of one.
 FETCHES_MAX, SOURCE_FETCHES_MAX = 16, 8
-"""Simple registrations whose links are being fetched, of all sources and of one."""
+# After so long, links are not fetched any more.
 FETCH_S = 60.0
-"""After so long, links are not fetched any more."""
+# How long a request waits until its registration is stored.
 STORE_S = 20.0
-"""How long a request waits until its registration is stored."""
+# How often registrations of an address mean that its device has started again, so that it is sent its states. Everybody
+# can register any address. RETURNS_MAX addresses are remembered.
 RETURNS_PER_S, RETURNS_BURST, RETURNS_MAX = 1 / 60, 5, 1_000
-"""How often registrations of an address mean that its device has started again, so that it is sent its states.
-Everybody can register any address. RETURNS_MAX addresses are remembered."""
+# Updates in one message to the gateway.
 PORTION_MAX = 50
-"""Updates in one message to the gateway."""
+# Of an IPv6 address: the network that one machine may have.
 _MACHINE_BITS = 64
-"""Of an IPv6 address: the network that one machine may have."""
 
+# registered: the endpoint registered itself; it may have started again. updated: it said that it is there still, or
+# registers again and again.
 Event = Literal["restored", "registered", "updated", "ended"]
-"""registered: the endpoint registered itself; it may have started again. updated: it said that it is there still, or
-registers again and again."""
 
+# Registrations that changed, with the requests that wait until they are stored.
 _Waiting = dict[str, list["asyncio.Future[bool]"]]
-"""Registrations that changed, with the requests that wait until they are stored."""
 
 logger = EventLogger(__name__)
 
@@ -124,13 +124,13 @@ class Registrations:
         self._triples = RegistrationTriples(base_iri)
         self._client, self._exchanges, self._listener = client, exchanges, listener
         self._now, self._monotonic = now, monotonic
+        # The source of each registration that no security context owns.
         self._sources: dict[str, str] = {}
-        """The source of each registration that no security context owns."""
         self._unstored: _Waiting = {}
         self._work = asyncio.Event()
         self._returns = TokenBuckets(RETURNS_PER_S, RETURNS_BURST, RETURNS_MAX, forgets=False)
+        # With the source of each.
         self._fetches: dict[str, tuple[asyncio.Task[None], str]] = {}
-        """With the source of each."""
         self._counts = dict.fromkeys(("registrations", "registrations_expired", "registrations_failed"), 0)
 
     def counts(self) -> dict[str, int]:

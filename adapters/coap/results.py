@@ -17,11 +17,11 @@ from lamplighter.engine.terms import XSD, Bag, Term, is_iri, is_literal, lexical
 JSON, CBOR = CONTENT_FORMATS["json"], CONTENT_FORMATS["cbor"]
 SENML_JSON, SENML_CBOR = CONTENT_FORMATS["senml+json"], CONTENT_FORMATS["senml+cbor"]
 TEXT = CONTENT_FORMATS["text"]
+# JSON and CBOR: SPARQL results; SenML: a record for each row, by the columns n, v, u and t; text: the only value.
 FORMATS = JSON, CBOR, SENML_JSON, SENML_CBOR, TEXT
-"""JSON and CBOR: SPARQL results; SenML: a record for each row, by the columns n, v, u and t; text: the only value."""
 
+# In SenML CBOR (RFC 8428 section 6).
 _LABELS = {"n": 0, "u": 1, "v": 2, "vs": 3, "vb": 4, "t": 6}
-"""In SenML CBOR (RFC 8428 section 6)."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 

@@ -21,11 +21,11 @@ from lamplighter.engine.errors import UpstreamError
 _NUMBER_BITS, _KID_BIT, _KID_CONTEXT_BIT = 0b111, 0b1000, 0b10000
 _KNOWN_BITS = _NUMBER_BITS | _KID_BIT | _KID_CONTEXT_BIT
 _NUMBER_BYTES_MAX = 5
+# Classes of codes (RFC 7252 section 5.9).
 _ANSWERS = (2, 4, 5)
-"""Classes of codes (RFC 7252 section 5.9)."""
 _REASON_BYTES_MAX = 60
+# What aiocoap raises for a message that it cannot verify, or whose plaintext is no message.
 _UNREADABLE = (error.Error, ValueError, IndexError)
-"""What aiocoap raises for a message that it cannot verify, or whose plaintext is no message."""
 
 
 class SecuredContext(oscore.CanProtect, oscore.CanUnprotect, oscore.SecurityContextUtils):  # type: ignore[misc]
@@ -106,8 +106,8 @@ class SentRequest:
 # --- requests of devices --------------------------------------------------------------------------------------
 
 
+# Finds the context of a request by its kid and kid context.
 ContextByKid = Callable[[bytes, bytes | None], SecuredContext | None]
-"""Finds the context of a request by its kid and kid context."""
 
 
 class RefusedRequest(Exception):

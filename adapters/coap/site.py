@@ -55,22 +55,23 @@ from lamplighter.adapters.model.failures import Failures
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from lamplighter.engine.pacing import TokenBuckets
 
+# At least each so manieth notification is confirmable, and one in `CONFIRMED_S`, so that an observer that has gone is
+# noticed (RFC 7641 section 4.5).
 CONFIRMED_EACH = 20
-"""At least each so manieth notification is confirmable, and one in `CONFIRMED_S`, so that an observer that has gone is
-noticed (RFC 7641 section 4.5)."""
 CONFIRMED_S = 3_600.0
+# Answers to multicast requests are spread over this time. So many wait for it; further ones are not sent.
 LEISURE_S, DELAYED_MAX = 2.0, 20
-"""Answers to multicast requests are spread over this time. So many wait for it; further ones are not sent."""
+# A request that is sent again has the same id within a slot of this length.
 REQUEST_SLOT_S = 600
-"""A request that is sent again has the same id within a slot of this length."""
+# When a source that sends too many costly requests may try again.
 RATE_WAIT_S = 1
-"""When a source that sends too many costly requests may try again."""
 WELL_KNOWN: SitePath = (".well-known", "core")
 
+# Stands for all sources that are not verified, whose costly requests have one rate together: they can be forged.
 _UNVERIFIED = IPv6Address("::")
-"""Stands for all sources that are not verified, whose costly requests have one rate together: they can be forged."""
 _OBSERVE_NUMBERS = 1 << 24
 _PROXY = (OptionNumber.PROXY_URI, OptionNumber.PROXY_SCHEME)
+# The critical options that the server understands, besides those for proxies.
 _CRITICAL = frozenset(
     (
         OptionNumber.URI_HOST,
@@ -82,10 +83,9 @@ _CRITICAL = frozenset(
         OptionNumber.BLOCK2,
     )
 )
-"""The critical options that the server understands, besides those for proxies."""
 _REPEATABLE = frozenset((OptionNumber.URI_PATH, OptionNumber.URI_QUERY))
+# No-Response: no answer of any class (RFC 7967).
 _NOTHING = 26
-"""No-Response: no answer of any class (RFC 7967)."""
 
 
 @dataclass(slots=True)
@@ -153,8 +153,8 @@ class Site:
         self._now, self._monotonic, self._leisure = now, monotonic, leisure
         self._rates, self._costs = request_rates(), request_rates()
         self._bodies = PartialBodies()
+        # For sources that are verified, and for others: those must not displace the answers of the former.
         self._kept = {True: KeptAnswers(), False: KeptAnswers()}
-        """For sources that are verified, and for others: those must not displace the answers of the former."""
         self._failures = Failures("coap")
         self._delayed = 0
         self._observers = Observers()

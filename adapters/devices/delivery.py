@@ -37,8 +37,8 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.terms import Term
 
+# How long a report may take to become the desired state.
 FOLLOWED_S = 10.0
-"""How long a report may take to become the desired state."""
 
 logger = EventLogger(__name__)
 

@@ -28,20 +28,20 @@ WORDS_MAX = 200
 UNIT_CHARS_MAX = 32
 SEGMENT_CHARS_MAX = 96
 PAYLOAD_CHARS_MAX = 1_024
+# Levels of a JSON path.
 MEMBERS_MAX = 8
-"""Levels of a JSON path."""
 SENSORS_MAX = 100
 ACTUATORS_MAX = 60
 ASKS_MAX = 16
 AVAILABILITY_TOPICS_MAX = 8
+# Of one device; further ones are dropped.
 PROBLEMS_MAX = 20
-"""Of one device; further ones are dropped."""
+# Lines of one device, with `LEFT_OUT_NAMES_MAX` names at most.
 LEFT_OUT_MAX = 100
-"""Lines of one device, with `LEFT_OUT_NAMES_MAX` names at most."""
 LEFT_OUT_NAMES_MAX = 30
 
+# The source of devices that a Thing Description describes.
 THING = "wot"
-"""The source of devices that a Thing Description describes."""
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._~@=+,-]+")
 _NOT_IN_SEGMENT = re.compile(r"[^A-Za-z0-9._~@=+,-]+")
@@ -238,8 +238,8 @@ class Draft:
         self.source = source
         self.identity = f"{source}/{self.id}"
         self.problems: list[Problem] = []
+        # Lines for people of what the announcement says and no part of the device is made of.
         self.left_out: list[str] = []
-        """Lines for people of what the announcement says and no part of the device is made of."""
         self._broker, self._topic = broker, topic
         self._texts = {member: plain(text) for member, text in about._asdict().items()}
         self._texts["name"] = self._texts["name"] or self.id

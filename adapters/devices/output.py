@@ -48,6 +48,7 @@ from lamplighter.ontology.vocabulary import (
     REPORTED_STATE,
 )
 
+# Each row has an actuator and one value. A first result has all of one moment.
 QUERY = (
     "SELECT ?actuator ?desired ?reported ?recorded ?online ?by_hand ?command ?controls WHERE { "
     f"{desired_pattern('desired')} "
@@ -58,7 +59,6 @@ QUERY = (
     f"UNION {{ ?actuator <{COMMAND}> ?command }} "
     f"UNION {{ ?actuator <{CONTROLS}> ?controls }} }}"
 )
-"""Each row has an actuator and one value. A first result has all of one moment."""
 logger = EventLogger(__name__)
 
 

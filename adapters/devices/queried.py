@@ -15,10 +15,10 @@ from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import Bag, Term
 
+# Rules with a query; each has a subscription.
 QUERIES_MAX = 100
-"""Rules with a query; each has a subscription."""
+# An actuator and a target of it.
 Key = tuple[Term, str]
-"""An actuator and a target of it."""
 
 logger = EventLogger(__name__)
 

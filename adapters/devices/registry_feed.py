@@ -31,10 +31,10 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.terms import Bag
 
+# Updates in one message to the gateway.
 PORTION_MAX = 50
-"""Updates in one message to the gateway."""
+# SPARQL in one message to the gateway. A longer update goes alone.
 UPDATE_CHARS_MAX = 256 * 1024
-"""SPARQL in one message to the gateway. A longer update goes alone."""
 
 logger = EventLogger(__name__)
 
@@ -79,10 +79,10 @@ class RegistryFeed:
         self._gone: set[str] = set()
         self._unsettled: dict[str, None] = {}
         self._pauses: Pauses[str] = Pauses()
+        # What the dataset is to say of devices.
         self._online: dict[str, bool] = {}
-        """What the dataset is to say of devices."""
+        # Updates of no one identity that are sent again.
         self._texts: deque[str] = deque()
-        """Updates of no one identity that are sent again."""
         self._work = asyncio.Event()
 
     def announce(self, devices: Iterable[Device], gone: Iterable[str] = ()) -> None:

@@ -20,6 +20,7 @@ from lamplighter.engine.client.outward import AddressRefusedError, OutwardAnswer
 from lamplighter.engine.client.outward import origin as url_origin
 from lamplighter.engine.errors import PayloadError
 
+# Of the content formats that rules have.
 MEDIA_TYPES = {
     "text": "text/plain",
     "json": "application/json",
@@ -28,12 +29,11 @@ MEDIA_TYPES = {
     "senml+cbor": "application/senml+cbor",
     "octets": "application/octet-stream",
 }
-"""Of the content formats that rules have."""
 _TYPES = {FORMAT_NUMBERS[name]: media for name, media in MEDIA_TYPES.items()}
 _NUMBERS = {media: number for number, media in _TYPES.items()}
 _SAFE = "%/:?#[]@!$&'()*+,;=-._~"
+# Of a text of a device that is shown to people.
 SAID_BYTES_MAX = 200
-"""Of a text of a device that is shown to people."""
 
 
 class HttpDevices(PolledProtocol):

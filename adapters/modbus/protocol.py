@@ -19,13 +19,13 @@ from lamplighter.adapters.resources.polled import DeviceReply, PolledProtocol
 from lamplighter.adapters.resources.polled_adapter import PolledParts, polled_parts
 from lamplighter.engine.errors import PayloadError
 
+# Codes of replies, as in HTTP; the text of a reply has the exception.
 DONE, REFUSED, NOT_NOW = "200", "400", "503"
-"""Codes of replies, as in HTTP; the text of a reply has the exception."""
+# Exceptions of a device that does not give all registers of a request together.
 _APART = frozenset((2, 3))
-"""Exceptions of a device that does not give all registers of a request together."""
 ALONE_MAX = 10_000
+# Polls of one moment come one after the other within so long.
 JOIN_S = 0.005
-"""Polls of one moment come one after the other within so long."""
 
 
 class _AskedSpan(NamedTuple):
@@ -42,8 +42,8 @@ class ModbusProtocol(PolledProtocol):
         self._settings = settings
         self._networks = networks
         self._connections: dict[str, ModbusConnection] = {}
+        # Spans, with their devices, that are not read together with others.
         self._alone: dict[tuple[str, Span], None] = {}
-        """Spans, with their devices, that are not read together with others."""
 
     async def read(self, request: DeviceRequest) -> DeviceReply:
         reply, _ = await self.read_with(request, ())

@@ -26,8 +26,8 @@ from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.sharing import portions
 from lamplighter.engine.terms import Term, lexical
 
+# SPARQL in one message to the gateway, well below the limit of its socket. A longer update goes alone.
 UPDATE_CHARS_MAX = 512 * 1024
-"""SPARQL in one message to the gateway, well below the limit of its socket. A longer update goes alone."""
 
 logger = EventLogger(__name__)
 

@@ -169,8 +169,8 @@ class ResourceAdapter(ABC, Generic[Resources]):
     are not followed.
     """
 
+    # Its health while it does not run.
     nothing: ResourceHealth = ResourceHealth()
-    """Its health while it does not run."""
 
     def __init__(
         self,

@@ -38,8 +38,8 @@ from lamplighter.ontology.vocabulary import (
 )
 
 CONTACTS = {ONLINE: "online", LAST_SEEN: "last_seen", UNREACHABLE: "unreachable"}
+# How long an adoption waits for the MQTT adapter.
 SUBSCRIBED_S = 5.0
-"""How long an adoption waits for the MQTT adapter."""
 NOT_READ = "the MQTT adapter does not read its topics yet; see `lamplighter status`"
 STATES = ("proposed", "adopted", "retired", "ignored")
 Row = tuple[Term | None, ...]
