@@ -8,10 +8,10 @@ from lamplighter.engine.terms import XSD, Term, lexical, literal
 from lamplighter.ontology.vocabulary import NIL_REASON
 
 TRUE, FALSE = (literal(word, datatype=XSD + "boolean") for word in ("true", "false"))
+# What literals end with that are numbers.
 NUMBERS = tuple(f"^^<{XSD}{name}>" for name in ("integer", "decimal", "double"))
-"""What literals end with that are numbers."""
+# What terms end with that stand for no value. Models write their text as gateway:nilReason, and no result.
 NIL = f'"^^<{NIL_REASON}>'
-"""What terms end with that stand for no value. Models write their text as gateway:nilReason, and no result."""
 UNKNOWN, ERROR, OFFLINE = (literal(reason, datatype=NIL_REASON) for reason in ("unknown", "error", "offline"))
 EXPIRED = literal("expired")
 _TIME_END = f'"^^<{XSD}dateTime>'

@@ -21,10 +21,10 @@ from lamplighter.engine.networks import Address as Address
 from lamplighter.engine.networks import Network as Network
 from lamplighter.engine.networks import refusal as refusal
 
+# In a list of networks: the private networks of the machine.
 PRIVATE = "private"
-"""In a list of networks: the private networks of the machine."""
+# How long the machine's networks are cached; DHCP may change them.
 CACHED_S = 10.0
-"""How long the machine's networks are cached; DHCP may change them."""
 
 _PRIVATE = tuple(map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")))
 _UP_ROUTE = 0x1

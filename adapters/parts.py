@@ -74,5 +74,5 @@ class AdapterParts(Protocol):
         ...
 
 
+# Raises ConfigurationError.
 ReadParts = Callable[[AdapterInput], AdapterParts]
-"""Raises ConfigurationError."""

@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 
 from lamplighter.engine.errors import ConfigurationError
 
+# Of an adapter. It is also the kind of its causes.
 Kind = Literal["mqtt", "coap", "http-devices", "modbus"]
-"""Of an adapter. It is also the kind of its causes."""
 
 
 class AdapterSpec(NamedTuple):
@@ -121,8 +121,8 @@ ADAPTERS = (
     ),
 )
 KINDS: tuple[Kind, ...] = tuple(spec.name for spec in ADAPTERS)
+# Those whose rules have resources: of all but MQTT.
 RESOURCE_KINDS = KINDS[1:]
-"""Those whose rules have resources: of all but MQTT."""
 
 
 def table_name(kind: Kind) -> str:

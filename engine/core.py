@@ -66,8 +66,8 @@ if TYPE_CHECKING:
     from lamplighter.engine.shacl.sources import ShapeSources
     from lamplighter.engine.shacl.validation import Validation
 
+# Creates a named tuple in half the time of its own constructor.
 _new: Any = tuple.__new__
-"""Creates a named tuple in half the time of its own constructor."""
 _TRIPLE = ("subject", "predicate", "object")
 
 T = TypeVar("T")
@@ -272,12 +272,12 @@ class Engine:
         slices: Slices = Slices(),  # noqa: B008 - it has no state
     ) -> None:
         self._slices = slices
+        # Why the engine takes no calls: a step failed half-way, or it is closed.
         self._refusal: GatewayError | None = None
-        """Why the engine takes no calls: a step failed half-way, or it is closed."""
+        # Empty during a call. To pop from a list is atomic, for several threads too.
         self._turn: list[None] = [None]
-        """Empty during a call. To pop from a list is atomic, for several threads too."""
+        # The delta that was prepared last, unless the dataset has changed since.
         self._exact: QuadDelta | None = None
-        """The delta that was prepared last, unless the dataset has changed since."""
         self._listeners: tuple[Callable[[Commit], None], ...] = ()
         self._delta_quads_max = delta_quads_max
         self._clock = clock
@@ -290,9 +290,8 @@ class Engine:
         self._validation: Validation | None = None
         self._derives = False
         self._ends_costly = ends_costly
-        self._processor_time = processor_time
+        # The limit of evaluations by plans. It may be changed between two steps.
         self.work = Work(evaluation_ms_max, processor_time, slices)
-        """The limit of evaluations by plans. It may be changed between two steps."""
         plans = UpdatePlans(self._store, self._cts, lifter, self.work)
         self._updates = Updates(plans, self._store, self.work, clock, self._new_blank_node, delta_quads_max)
         self._subscriptions = Subscriptions(
@@ -303,14 +302,14 @@ class Engine:
             self.work,
             ends=ends_costly,
         )
+        # What following a delta would cost; asked before it is committed.
         self.cost: Callable[[QuadDelta], CommitCost] = self._subscriptions.cost
-        """What following a delta would cost; asked before it is committed."""
+        # The comparisons of subscriptions with the clock, for reading between two steps.
         self.timetable = self._subscriptions.clock_index
-        """The comparisons of subscriptions with the clock, for reading between two steps."""
+        # Tracebacks of failures in commits that were recovered from. The caller logs and removes them.
         self.faults: deque[str] = self._subscriptions.faults
-        """Tracebacks of failures in commits that were recovered from. The caller logs and removes them."""
+        # The number of the last commit.
         self.sequence = 0
-        """The number of the last commit."""
 
     def __enter__(self) -> Engine:
         return self
@@ -1010,7 +1009,7 @@ class Engine:
                 delta_quads_max=self._delta_quads_max,
                 term_bytes_max=self._store.term_bytes_max,
                 evaluation_ms_max=self.work.evaluation_ms_max,
-                processor_time=self._processor_time,
+                processor_time=self.work.clock,
                 ends_costly=self._ends_costly,
                 slices=self._slices,
             )

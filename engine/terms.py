@@ -204,8 +204,8 @@ class Bag:
 
     __slots__ = ("__dict__", "rows", "variables")
 
+    # Its JSON text, if it was serialized in advance (`engine.protocol.wire`).
     written: str | None = None
-    """Its JSON text, if it was serialized in advance (`engine.protocol.wire`)."""
 
     def __init__(self, variables: Sequence[str], rows: Iterable[Binding] = ()) -> None:
         self.variables = tuple(variables)

@@ -88,7 +88,7 @@ IRREGULAR = re.compile(
     "grown|hidden|laid|met|paid|sought|sold|split|stood|struck|sunk|sworn|thought|torn|worn|wound|asked|owed"
 )
 NO_PARTICIPLES = ("need", "feed", "seed", "embed", "shed")
-HOPS = {"classes with many collaborators": 17, "methods that pass on": 21, "functions named by a participle": 318}
+HOPS = {"classes with many collaborators": 12, "methods that pass on": 20, "functions named by a participle": 277}
 """How many there are. A change that has fewer lowers the number; none may raise it."""
 
 

@@ -2,7 +2,7 @@
 
 What it shares with other adapters of resources is in `adapters.resources`. adapter: rules, and the parts below;
 settings: the table ``[coap]``; parts: the adapter from its configuration; names: which resource of the dataset a device
-is; counters: for the metrics.
+is.
 
 For exchanges with devices: endpoint: a UDP socket with the layers of aiocoap, bounded; exchanges: one request to one
 device and its whole answer; observations: the state of a resource, by Observe or by polling; blocks: bodies that are

@@ -19,14 +19,14 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import msgspec
 
 from lamplighter.adapters.coap.contexts import Contexts
-from lamplighter.adapters.coap.counters import CoapCounters
 from lamplighter.adapters.coap.discovering import FoundDevices, Searcher
-from lamplighter.adapters.coap.endpoint import Endpoint
+from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.names import DeviceNames
 from lamplighter.adapters.coap.observations import ObservingExchanges
 from lamplighter.adapters.coap.protection import DeviceProtection, NewKeys
@@ -40,6 +40,7 @@ from lamplighter.adapters.mapping.tables import ResourceCommandTable
 from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources.basis import AdapterBasis
 from lamplighter.adapters.resources.commands import BoundCommand, CommandQuery
+from lamplighter.adapters.resources.counters import ResourceCounters
 from lamplighter.adapters.resources.health import ResourceHealth
 from lamplighter.adapters.resources.running import NO_RULES, ResourceAdapter, RunningPart, RunningResources
 from lamplighter.engine.client import Jsap
@@ -56,6 +57,21 @@ class CoapHealth(ResourceHealth, frozen=True, kw_only=True):
     registered: int = 0
     observers: int = 0
     listens: str = ""
+
+
+@dataclass(slots=True)
+class CoapCounters(ResourceCounters):
+    """As `ResourceCounters`, with those of the endpoint."""
+
+    endpoint: EndpointCounters = field(default_factory=EndpointCounters)
+
+    def counts(self) -> dict[str, int]:
+        return ResourceCounters.counts(self) | {
+            "notifications": self.observations.notifications,
+            "notifications_outdated": self.observations.notifications_outdated,
+            "observations_renewed": self.observations.observations_renewed,
+            "datagrams_malformed": self.endpoint.datagrams_malformed,
+        }
 
 
 class CoapResources(RunningResources):

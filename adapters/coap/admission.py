@@ -19,24 +19,24 @@ from lamplighter.adapters.networks import Address
 from lamplighter.engine.pacing import TokenBuckets
 
 ECHO_BYTES = 8
+# An Echo value is valid in the slot in which it was made and in the next one.
 ECHO_SLOT_S = 60
-"""An Echo value is valid in the slot in which it was made and in the next one."""
 KEY_BYTES_MIN = 16
+# How long a source counts as verified.
 VERIFIED_S = 600.0
-"""How long a source counts as verified."""
+# Verified sources, and sources with a rate.
 SOURCES_MAX = 4_096
-"""Verified sources, and sources with a rate."""
+# The answer to an unverified source has at most so many times the bytes of the request (RFC 9175 section 2.4).
 FACTOR = 3
-"""The answer to an unverified source has at most so many times the bytes of the request (RFC 9175 section 2.4)."""
+# An answer may have so many bytes whatever the request has: three times the smallest request with its Ethernet, IPv6
+# and UDP headers, without those of the answer (RFC 9175 section 2.4).
 ANSWER_BYTES_MIN = 136
-"""An answer may have so many bytes whatever the request has: three times the smallest request with its Ethernet, IPv6
-and UDP headers, without those of the answer (RFC 9175 section 2.4)."""
+# Sizes of blocks (RFC 7959).
 BLOCK_BYTES_MIN, BLOCK_BYTES_MAX = 16, 1_024
-"""Sizes of blocks (RFC 7959)."""
 REQUESTS_PER_S = 50.0
 REQUESTS_BURST = 100.0
+# A longer request counts as one for each so many bytes. A block of 1,024 bytes with its options is one.
 REQUEST_BYTES = 2_048
-"""A longer request counts as one for each so many bytes. A block of 1,024 bytes with its options is one."""
 
 _IPV6_NETWORK_BYTES = 8
 
@@ -122,10 +122,10 @@ def request_rates() -> TokenBuckets:
 
 
 def _normal(source: Origin) -> Origin:
-    return Origin(_meant(source.address), source.port)
+    return Origin(_ipv4_of_mapped(source.address), source.port)
 
 
-def _meant(address: Address) -> Address:
+def _ipv4_of_mapped(address: Address) -> Address:
     """The IPv4 address that an IPv4-mapped one stands for."""
     return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 
@@ -133,7 +133,7 @@ def _meant(address: Address) -> Address:
 def network(address: Address) -> bytes:
     """What one source may send from: an IPv4 address; of IPv6 the /64 network, which one machine may have, or the
     address itself if it is link-local."""
-    meant = _meant(address)
+    meant = _ipv4_of_mapped(address)
     if isinstance(meant, IPv4Address):
         return meant.packed
     return str(meant).encode() if meant.is_link_local else meant.packed[:_IPV6_NETWORK_BYTES]

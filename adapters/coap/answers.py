@@ -14,10 +14,10 @@ from lamplighter.adapters.coap.blocks import EXPONENT_MAX, PAUSE_S_MAX, Block, e
 from lamplighter.adapters.coap.serving import SiteAnswer, SiteRefusal
 
 REASON_BYTES_MAX = 60
+# Answers whose next blocks may be asked for. The oldest is dropped, and is made again if it is asked for.
 KEPT_MAX, KEPT_BYTES_MAX = 64, 1 << 20
-"""Answers whose next blocks may be asked for. The oldest is dropped, and is made again if it is asked for."""
+# Of an empty acknowledgement, which may come before the answer.
 ACK_BYTES = 4
-"""Of an empty acknowledgement, which may come before the answer."""
 _BLOCK2_BYTES = 5
 
 
@@ -53,7 +53,7 @@ def refusal_message(refusal: SiteRefusal, request: aiocoap.Message) -> aiocoap.M
     return message
 
 
-def fitted(
+def fit_answer(
     message: aiocoap.Message, asked: Block | None, bytes_max: int | None, echo: Callable[[], bytes]
 ) -> aiocoap.Message | None:
     """An answer as it is sent: whole, or the block that was asked for.
@@ -65,7 +65,7 @@ def fitted(
     body, number = message.payload, 0 if asked is None else asked.number
     exponent = EXPONENT_MAX if asked is None else min(asked.exponent, EXPONENT_MAX)
     if number or len(body) > 16 << exponent:
-        _cut(message, body, number, exponent)
+        _keep_block(message, body, number, exponent)
         if not number and bytes_max is None:
             message.opt.size2 = len(body)
     if bytes_max is None or ACK_BYTES + message_bytes(message) <= bytes_max:
@@ -76,11 +76,11 @@ def fitted(
     size = block_bytes(bytes_max - ACK_BYTES, message_bytes(message) + _BLOCK2_BYTES)
     if size is None:
         return None
-    _cut(message, body, 0, min(exponent, size.bit_length() - 5))
+    _keep_block(message, body, 0, min(exponent, size.bit_length() - 5))
     return message
 
 
-def _cut(message: aiocoap.Message, body: bytes, number: int, exponent: int) -> None:
+def _keep_block(message: aiocoap.Message, body: bytes, number: int, exponent: int) -> None:
     block, message.payload = part(body, number, exponent)
     message.opt.block2 = block
 

@@ -16,13 +16,13 @@ from typing import Literal, NamedTuple
 from lamplighter.adapters.resources.exchange import BODY_BYTES_MAX
 from lamplighter.engine.errors import PayloadError, UpstreamError
 
+# Blocks of 1,024 bytes. The exponent 7 is reserved on UDP.
 EXPONENT_MAX = 6
-"""Blocks of 1,024 bytes. The exponent 7 is reserved on UDP."""
 BLOCKS_MAX = 4_096
+# A server keeps a part of a body so long without a further block.
 PAUSE_S_MAX = 60.0
-"""A server keeps a part of a body so long without a further block."""
+# PartialBodies that a server holds in part.
 BODIES_MAX, BODIES_BYTES_MAX, BODIES_OF_SOURCE_MAX = 64, 1 << 20, 4
-"""PartialBodies that a server holds in part."""
 
 
 class BlockError(PayloadError):
@@ -157,7 +157,7 @@ class PartialBodies:
         return len(self._held)
 
     @property
-    def crowded(self) -> bool:
+    def is_crowded(self) -> bool:
         """Whether half of the room is taken."""
         return len(self._held) >= BODIES_MAX // 2 or self._bytes >= BODIES_BYTES_MAX // 2
 
@@ -178,7 +178,7 @@ class PartialBodies:
             return bytes(body.body)
         self._held[key] = _Held(source, body, at)
         self._bytes += len(body.body)
-        self._bound(source)
+        self._drop_oldest(source)
         return None
 
     def _take(self, key: Hashable) -> _Held | None:
@@ -194,7 +194,7 @@ class PartialBodies:
                 return
             self._take(key)
 
-    def _bound(self, source: Hashable) -> None:
+    def _drop_oldest(self, source: Hashable) -> None:
         of_source = [key for key, held in self._held.items() if held.source == source]
         for key in of_source[: max(0, len(of_source) - BODIES_OF_SOURCE_MAX)]:
             self._take(key)

@@ -35,24 +35,24 @@ from lamplighter.engine.log_events import EventLogger
 logger = EventLogger(__name__)
 
 SETTINGS, SECRET, SEQUENCE, LOCK = "settings.json", "secret.json", "sequence.json", "lock"
+# Sender numbers that one write reserves. The next ones are reserved when half of them are used, in a thread.
 CHUNK = 200
-"""Sender numbers that one write reserves. The next ones are reserved when half of them are used, in a thread."""
+# Sender numbers have 5 bytes (RFC 8613 section 5).
 NUMBERS_MAX = 2**40 - 1
-"""Sender numbers have 5 bytes (RFC 8613 section 5)."""
 CONTEXTS_MAX = 1000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+# Suffix of incomplete files.
 _NEW = ".new"
-"""Suffix of incomplete files."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# RENAME_EXCHANGE of renameat2(2).
 _RENAME_EXCHANGE = 2
-"""RENAME_EXCHANGE of renameat2(2)."""
 _FILE_BYTES_MAX = 4096
 _IDENTIFIER_BYTES_MAX = 7  # for AES-CCM-16-64-128 (RFC 8613 section 3.3)
 _SECRET_BYTES_MIN = 16
 
+# Replay window: the lowest number in it, and a bit for each number that was received.
 Window = tuple[int, int]
-"""Replay window: the lowest number in it, and a bit for each number that was received."""
 
 
 SomeFile = TypeVar("SomeFile", bound=msgspec.Struct)
@@ -271,7 +271,7 @@ def _identifiers(folder: Path, name: str, address: str) -> tuple[bytes, bytes]:
 def read_key(folder: Path) -> Key:
     """Raises ConfigurationError, OSError."""
     check_private(folder)
-    settings, secret = _read(folder / SETTINGS, _SettingsFile), _read(folder / SECRET, _SecretFile)
+    settings, secret = _read_file(folder / SETTINGS, _SettingsFile), _read_file(folder / SECRET, _SecretFile)
     try:
         context = settings.id_context
         key = Key(
@@ -294,7 +294,7 @@ def read_key(folder: Path) -> Key:
 def read_sequence(folder: Path) -> _SequenceFile:
     """Raises ConfigurationError, also if the folder is a copy of a context."""
     place = folder / SEQUENCE
-    stored = _read(place, _SequenceFile)
+    stored = _read_file(place, _SequenceFile)
     received = stored.received
     known = received == "unknown" if isinstance(received, str) else min(received.index, received.bitfield) >= 0
     if not known or stored.next_to_send < 0:
@@ -319,7 +319,7 @@ def _json(members: Mapping[str, Any]) -> bytes:
     return json.dumps(members, indent=1).encode() + b"\n"
 
 
-def _read(path: Path, kind: type[SomeFile]) -> SomeFile:
+def _read_file(path: Path, kind: type[SomeFile]) -> SomeFile:
     """Raises ConfigurationError that names the file and the cure, OSError."""
     try:
         file = os.open(path, _READ)

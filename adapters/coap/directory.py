@@ -21,25 +21,25 @@ from lamplighter.adapters.coap import links
 from lamplighter.adapters.coap.links import Criterion, Link
 from lamplighter.engine.errors import PayloadError
 
+# Of the directory. Registrations lie below it.
 PATH = "/rd"
-"""Of the directory. Registrations lie below it."""
 REGISTRATIONS_MAX = 1_000
 LINKS_MAX = 200
+# Of one registration.
 LINKS_BYTES_MAX = 16_384
-"""Of one registration."""
 LINKS_ALL_MAX = 20_000
+# Of all registrations. Links take about 15 times the memory of their text.
 LINKS_BYTES_ALL_MAX = 2 * 1024 * 1024
-"""Of all registrations. Links take about 15 times the memory of their text."""
+# Of an endpoint's name and of a sector.
 NAME_BYTES_MAX = 63
-"""Of an endpoint's name and of a sector."""
 BASE_BYTES_MAX = 255
 ATTRIBUTES_MAX = 16
 ATTRIBUTE_BYTES_MAX = 255
 LIFETIME_DEFAULT_S = 90_000
+# A shorter lifetime counts as the shortest one.
 LIFETIME_MIN_S, LIFETIME_MAX_S = 60, 2**32 - 1
-"""A shorter lifetime counts as the shortest one."""
+# Of page and count; no lookup has so many links.
 COUNT_MAX = 2**15
-"""Of page and count; no lookup has so many links."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _DECIMAL = re.compile(r"[0-9]{1,10}")
@@ -47,8 +47,8 @@ _ATTRIBUTE = re.compile(r"[A-Za-z0-9!$&+._~-]{1,64}")
 _BASE = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=-]+)(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~:@/-]*)?"
 )
+# Names with a meaning of their own in lookups.
 _NOT_ATTRIBUTES = frozenset({"href", "anchor", "rel", "rev", "rt", "page", "count"})
-"""Names with a meaning of their own in lookups."""
 
 Reason = Literal["malformed", "foreign", "unknown", "full"]
 
@@ -96,8 +96,8 @@ class Registration:
     def resources(self, conditions: Sequence[Criterion] = ()) -> Iterator[Link]:
         """The links that meet all conditions, with full URIs (RFC 9176 section 6.1)."""
         on_uris = [one for one in conditions if one.name in ("href", "anchor")]
-        for link in links.filtered(self.links, [one for one in conditions if one not in on_uris]):
-            full = _resolved(link, self.base)
+        for link in links.filter_links(self.links, [one for one in conditions if one not in on_uris]):
+            full = _resolve_link(link, self.base)
             if all(links.matches(full, one) for one in on_uris):
                 yield full
 
@@ -173,7 +173,7 @@ class Directory:
             zone=registrant.zone,
             proven=registrant.verified and not found.base,
         )
-        self._put(new)
+        self._store(new)
         return new
 
     def checked_id(self, query: Iterable[str], registrant: Registrant, *, simple: bool = False) -> str:
@@ -182,7 +182,7 @@ class Directory:
 
     def restore(self, registration: Registration, remaining_s: float) -> None:
         """Adds a registration of an earlier run, which expires after the time given. Raises RegistrationError."""
-        self._put(replace(registration, expires=self._monotonic() + max(remaining_s, LIFETIME_MIN_S)))
+        self._store(replace(registration, expires=self._monotonic() + max(remaining_s, LIFETIME_MIN_S)))
 
     def update(self, id_: str, query: Iterable[str], registrant: Registrant) -> Registration:
         """Starts the lifetime again, with changed parameters (section 5.3.1). Raises RegistrationError."""
@@ -240,7 +240,7 @@ class Directory:
         page, conditions = _page(query)
         shown = (
             one.link
-            for one in self._shown(zone)
+            for one in self._visible(zone)
             if all(any(one.resources([condition])) for condition in _unmet(one, conditions))
         )
         return list(islice(shown, page.start, page.stop))
@@ -251,10 +251,10 @@ class Directory:
         query, zone: as for endpoints. Raises RegistrationError.
         """
         page, conditions = _page(query)
-        shown = (link for one in self._shown(zone) for link in one.resources(_unmet(one, conditions)))
+        shown = (link for one in self._visible(zone) for link in one.resources(_unmet(one, conditions)))
         return list(islice(shown, page.start, page.stop))
 
-    def _shown(self, zone: str) -> Iterable[Registration]:
+    def _visible(self, zone: str) -> Iterable[Registration]:
         now = self._monotonic()
         for one in self._registrations.values():
             if one.expires > now and (not _is_link_local(one.base) or (zone and one.zone == zone)):
@@ -275,9 +275,9 @@ class Directory:
         if known.owner not in ("", registrant.owner):
             raise RegistrationError("foreign", "the endpoint is registered by another security context")
 
-    def _put(self, new: Registration) -> None:
+    def _store(self, new: Registration) -> None:
         """Adds or replaces a registration, if there is room. A replaced one keeps its place in lookups."""
-        known, size = self._registrations.get(new.id), len(links.written(new.links).encode())
+        known, size = self._registrations.get(new.id), len(links.links_text(new.links).encode())
         count = self._links + len(new.links) - (0 if known is None else len(known.links))
         size_all = self._links_bytes + size - self._bytes.get(new.id, 0)
         room = known is not None or len(self._registrations) < REGISTRATIONS_MAX
@@ -357,20 +357,20 @@ def _lifetime(texts: Mapping[str, str]) -> int | None:
 def _links(text: bytes) -> tuple[Link, ...]:
     """The links of a registration, which must be in the Limited Link Format (appendix C)."""
     try:
-        found = links.parsed(text, bytes_max=LINKS_BYTES_MAX, links_max=LINKS_MAX)
+        found = links.parse_links(text, bytes_max=LINKS_BYTES_MAX, links_max=LINKS_MAX)
         for link in found:
-            _resolved(link, "coap://endpoint")
+            _resolve_link(link, "coap://endpoint")
     except (PayloadError, ValueError) as error:
         raise RegistrationError("malformed", str(error)) from error
     return tuple(found)
 
 
-def _resolved(link: Link, base: str) -> Link:
+def _resolve_link(link: Link, base: str) -> Link:
     """Raises ValueError."""
-    target, attributes = links.resolved(link.target, base), link.attributes
+    target, attributes = links.resolve(link.target, base), link.attributes
     if link.has("anchor"):
         attributes = tuple(
-            (name, links.resolved(value, base) if name == "anchor" and value is not None else value)
+            (name, links.resolve(value, base) if name == "anchor" and value is not None else value)
             for name, value in attributes
         )
     return Link(target, attributes)

@@ -20,14 +20,14 @@ from lamplighter.adapters.coap.serving import (
     SiteRequest,
 )
 
+# How long a caller is asked to wait while the directory takes no requests, or is full.
 RETRY_S = 10
-"""How long a caller is asked to wait while the directory takes no requests, or is full."""
+# Of the answer to a lookup.
 LOOKUP_BYTES_MAX = 512 * 1024
-"""Of the answer to a lookup."""
+# As how many further requests a registration counts, and an update or a removal: each is stored before its answer.
 COST, UPDATE_COST = 4, 2
-"""As how many further requests a registration counts, and an update or a removal: each is stored before its answer."""
+# A lookup counts as one further request for each so many links of the directory.
 LINKS_OF_REQUEST = 500
-"""A lookup counts as one further request for each so many links of the directory."""
 DIRECTORY: SitePath = ("rd",)
 SIMPLE: SitePath = (".well-known", "rd")
 ENDPOINTS: SitePath = ("rd-lookup", "ep")
@@ -52,14 +52,14 @@ class DirectorySite:
     def __init__(self, registrations: Registrations) -> None:
         self._registrations = registrations
         self._one = _entry(
-            POST=SiteMethod(_answered(self._update), cost=lambda request: UPDATE_COST),
-            DELETE=SiteMethod(_answered(self._remove), cost=lambda request: UPDATE_COST),
-            GET=SiteMethod(_answered(self._links_of), gives=(LINK_FORMAT,)),
+            POST=SiteMethod(_refusing(self._update), cost=lambda request: UPDATE_COST),
+            DELETE=SiteMethod(_refusing(self._remove), cost=lambda request: UPDATE_COST),
+            GET=SiteMethod(_refusing(self._links_of), gives=(LINK_FORMAT,)),
         )
         register = SiteMethod(
-            _answered(self._register), takes=lambda format_: format_ == LINK_FORMAT, cost=lambda request: COST
+            _refusing(self._register), takes=lambda format_: format_ == LINK_FORMAT, cost=lambda request: COST
         )
-        simple = SiteMethod(_answered(self._register_simply), verified=True, cost=lambda request: COST)
+        simple = SiteMethod(_refusing(self._register_simply), verified=True, cost=lambda request: COST)
         self._entries = {
             DIRECTORY: _entry(POST=register),
             SIMPLE: _entry(POST=simple),
@@ -73,7 +73,7 @@ class DirectorySite:
         return self._entries.get(path)
 
     def _lookup(self, handle: Callable[[SiteRequest], Awaitable[SiteAnswer]]) -> SiteMethod:
-        return SiteMethod(_answered(handle), gives=(LINK_FORMAT,), cost=self._cost)
+        return SiteMethod(_refusing(handle), gives=(LINK_FORMAT,), cost=self._cost)
 
     def _cost(self, request: SiteRequest) -> int:
         return self._registrations.directory.links // LINKS_OF_REQUEST
@@ -117,16 +117,18 @@ def _entry(**methods: SiteMethod) -> SiteEntry:
 
 def _content(found: Sequence[Link]) -> SiteAnswer:
     """Raises SiteRefusal."""
-    body = links.written(found).encode()
+    body = links.links_text(found).encode()
     if len(body) > LOOKUP_BYTES_MAX:
         raise SiteRefusal(Code.BAD_REQUEST, "the answer is too long; use page and count")
     return SiteAnswer(Code.CONTENT, body, LINK_FORMAT)
 
 
-def _answered(handle: Callable[[SiteRequest], Awaitable[SiteAnswer]]) -> Callable[[SiteRequest], Awaitable[SiteAnswer]]:
+def _refusing(
+    handle: Callable[[SiteRequest], Awaitable[SiteAnswer]],
+) -> Callable[[SiteRequest], Awaitable[SiteAnswer]]:
     """A handler whose errors are answers."""
 
-    async def answered(request: SiteRequest) -> SiteAnswer:
+    async def handle_or_refuse(request: SiteRequest) -> SiteAnswer:
         try:
             return await handle(request)
         except RegistrationError as error:
@@ -135,4 +137,4 @@ def _answered(handle: Callable[[SiteRequest], Awaitable[SiteAnswer]]) -> Callabl
         except UnavailableError as error:
             raise SiteRefusal(Code.SERVICE_UNAVAILABLE, max_age=RETRY_S) from error
 
-    return answered
+    return handle_or_refuse

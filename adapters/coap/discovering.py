@@ -31,9 +31,9 @@ from lamplighter.adapters.coap.discovery import (
     SOURCE,
     Proposal,
     address_id,
+    device_to_propose,
     distinct,
-    offered,
-    proposed,
+    propose,
     registered_id,
 )
 from lamplighter.adapters.coap.endpoint import Endpoint
@@ -45,7 +45,7 @@ from lamplighter.adapters.coap.server_settings import CoapDiscoverySettings
 from lamplighter.adapters.devices.device import Device, Problem
 from lamplighter.adapters.devices.draft import plain, segment
 from lamplighter.adapters.devices.registry import Adoption
-from lamplighter.adapters.devices.registry_feed import RegistryFeed
+from lamplighter.adapters.devices.registry_feed import FeedScope, RegistryFeed
 from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.networks import Address, Networks, refusal
 from lamplighter.adapters.parts import AdapterContext
@@ -55,10 +55,10 @@ from lamplighter.adapters.resources.running import RunningResources
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 
+# All CoAP nodes: of IPv4, of the link and of the site (RFC 7252 section 12.8).
 GROUPS = tuple(map(ip_address, ("224.0.1.187", "ff02::fd", "ff05::fd")))
-"""All CoAP nodes: of IPv4, of the link and of the site (RFC 7252 section 12.8)."""
+# How long answers to multicast are awaited. Devices spread theirs over about 5 s (RFC 7252 section 8.2).
 SEARCH_S = 8.0
-"""How long answers to multicast are awaited. Devices spread theirs over about 5 s (RFC 7252 section 8.2)."""
 INTERFACES_MAX = 32
 PATH = "/.well-known/core"
 
@@ -101,27 +101,27 @@ class Searcher:
         for found in await asyncio.gather(*searches):
             for answer in found:
                 answers.setdefault(_base(answer.remote), answer)
-        return await asyncio.gather(*(self._answered(base, answer) for base, answer in sorted(answers.items())))
+        return await asyncio.gather(*(self._proposal_of(base, answer) for base, answer in sorted(answers.items())))
 
-    async def _answered(self, base: str, answer: aiocoap.Message) -> Proposal:
+    async def _proposal_of(self, base: str, answer: aiocoap.Message) -> Proposal:
         options = answer.opt
         if origin_of(answer.remote).origin.address.is_link_local:
-            return _failed(base, "the device answered from a link-local address, which rules cannot name")
+            return _failed_proposal(base, "the device answered from a link-local address, which rules cannot name")
         if not answer.code.is_successful() or options.content_format not in (None, LINK_FORMAT):
-            return _failed(base, f"the device answered {answer.code.dotted} instead of its links")
+            return _failed_proposal(base, f"the device answered {answer.code.dotted} instead of its links")
         if options.block2 is None or not options.block2.more:
-            return _read(base, answer.payload)
+            return _read_links(base, answer.payload)
         try:
             return await self._proposal(base)
         except (UpstreamError, PayloadError) as error:
-            return _failed(base, str(error))
+            return _failed_proposal(base, str(error))
 
     async def _proposal(self, base: str) -> Proposal:
         # Like retries, these leave half of the slots free for commands: devices may answer to multicast only.
         answer = await self._exchanges.request(DeviceRequest(base + PATH, "GET", accept=LINK_FORMAT, retried=True))
         if not answer.successful or answer.format not in (None, LINK_FORMAT):
             raise UpstreamError(f"the device answered {answer.code} instead of its links")
-        return _read(base, answer.body)
+        return _read_links(base, answer.body)
 
     def _request(self, interface: int, group: Address) -> aiocoap.Message:
         message = aiocoap.Message(code=aiocoap.GET, uri_path=PATH[1:].split("/"), accept=LINK_FORMAT)
@@ -175,9 +175,7 @@ class CoapDiscovering:
         self.feed = RegistryFeed(
             context.client,
             base_iri=context.base_iri,
-            kind="coap",
-            adopt="ask",
-            sources=(SOURCE,),
+            scope=FeedScope("coap", "ask", frozenset({SOURCE})),
             on_entries=self._follow_entries,
             clock=context.now,
         )
@@ -187,8 +185,8 @@ class CoapDiscovering:
         self._contacts = contacts
         self._names = names
         self._clock = context.now
+        # The devices that are registered, by identity, the newest last.
         self._registered: dict[str, _Registered] = {}
-        """The devices that are registered, by identity, the newest last."""
         self._announced: set[str] = set()
         self._unique: dict[str, str] = {}
         self._found = 0
@@ -225,7 +223,7 @@ class CoapDiscovering:
         self._registered.pop(identity, None)
         if event == "ended":
             self._names.changed()
-            self._ended(proposal.device, registration.location)
+            self._end_registration(proposal.device, registration.location)
             return
         self._registered[identity] = _Registered(proposal.device, None if event == "restored" else self._clock())
         self._names.changed()
@@ -262,7 +260,7 @@ class CoapDiscovering:
     def note(self, place: str, reason: str) -> None:
         self.feed.note(Problem(SOURCE, "", plain(place), plain(reason, 400)))
 
-    def _ended(self, device: Device, location: str) -> None:
+    def _end_registration(self, device: Device, location: str) -> None:
         """A device that nobody decided about is forgotten. The rules of an adopted one stay: it may come back."""
         if self._is_adopted(device):
             self._contacts.failed(uris.authority(device.broker), location, "its registration has ended")
@@ -313,7 +311,7 @@ class CoapDiscovering:
                     self.feed.note(problem)
                 if proposal.device is None or self._is_registered(proposal.device):
                     continue
-                device = offered(proposal.device, self.feed.entries)
+                device = device_to_propose(proposal.device, self.feed.entries)
                 if isinstance(device, Device):
                     self._found += 1
                     self._announce(device)
@@ -397,7 +395,7 @@ def of_registration(registration: Registration, known_id: str = "") -> Proposal:
     base = registration.base
     with contextlib.suppress(PayloadError):  # `proposed` has the reason
         base = f"coap://{_authority(base)}"
-    return proposed(
+    return propose(
         registration.links,
         base=base,
         place=registration.location,
@@ -416,15 +414,15 @@ def machine_interfaces() -> list[str]:
     return [line.partition(":")[0].strip() for line in lines]
 
 
-def _read(base: str, body: bytes) -> Proposal:
+def _read_links(base: str, body: bytes) -> Proposal:
     try:
-        found: Sequence[links.Link] = links.parsed(body)
+        found: Sequence[links.Link] = links.parse_links(body)
     except PayloadError as error:
-        return _failed(base, str(error))
-    return proposed(found, base=base, place=base + PATH)
+        return _failed_proposal(base, str(error))
+    return propose(found, base=base, place=base + PATH)
 
 
-def _failed(base: str, reason: str) -> Proposal:
+def _failed_proposal(base: str, reason: str) -> Proposal:
     return Proposal(None, [Problem(SOURCE, base, plain(base + PATH), plain(reason, 400))])
 
 

@@ -22,6 +22,7 @@ from lamplighter.adapters.coap.links import LINK_FORMAT, Link
 from lamplighter.adapters.devices.device import Device, Problem
 from lamplighter.adapters.devices.draft import (
     SEGMENT_CHARS_MAX,
+    DeviceTexts,
     Payload,
     ResourceDraft,
     checked_base,
@@ -36,27 +37,27 @@ from lamplighter.adapters.mapping.tables import CONTENT_FORMATS
 from lamplighter.adapters.mapping.uris import COAP_PORT
 
 SOURCE = "coap"
+# A resource that says that it is larger is no single value.
 VALUE_BYTES_MAX = 65_536
-"""A resource that says that it is larger is no single value."""
 
+# Devices with several addresses that are remembered.
 REMEMBERED_MAX = 10_000
-"""Devices with several addresses that are remembered."""
+# Attributes of links whose values are names of the device: of its endpoint, and of its hardware.
 _NAMES = "ep", "uid"
-"""Attributes of links whose values are names of the device: of its endpoint, and of its hardware."""
 
+# Payloads whose values have types of their own.
 _RECORDS: dict[str, Payload] = {
     "senml+json": "senml",
     "senml+cbor": "senml",
     "lwm2m+tlv": "lwm2m",
     "lwm2m+json": "lwm2m",
 }
-"""Payloads whose values have types of their own."""
 _ON, _OFF = ("true", "1", "on"), ("false", "0", "off")
 
 _ROOT_TYPE = "oma.lwm2m"
 _SENSOR, _ACTUATOR = "core.s", "core.a"
+# Interfaces of resources that list or join other ones, which have links themselves.
 _SEVERAL = frozenset({"core.b", "core.ll"})
-"""Interfaces of resources that list or join other ones, which have links themselves."""
 _PARTS_OF_DIRECTORIES = "core.rd"
 
 _PATH = re.compile(r"/([0-9]{1,5})(?:/([0-9]{1,5})(?:/([0-9]{1,5}))?)?")
@@ -87,12 +88,14 @@ class _Meaning:
     values: dict[str, str] | None = None
     minimum: float | None = None
     maximum: float | None = None
+    # The path of the value in LwM2M, such as ``3303/0/5700``.
     oma: str | None = None
-    """The path of the value in LwM2M, such as ``3303/0/5700``."""
 
 
 _SENSOR_VALUE, _DIGITAL_INPUT, _ACTIVE_POWER, _SWITCH, _DIMMER = 5700, 5500, 5800, 5850, 5851
 
+# IPSO objects (OMA LwM2M registry): the kind of their mandatory value, and its resource. Where the object does not fix
+# the unit, a reading has none: the device names it in another resource (5701).
 _OBJECTS: dict[int, tuple[str | None, int]] = {
     3300: (None, _SENSOR_VALUE),
     3301: ("illuminance", _SENSOR_VALUE),
@@ -122,9 +125,8 @@ _OBJECTS: dict[int, tuple[str | None, int]] = {
     3346: (None, _SENSOR_VALUE),
     3347: ("input", _DIGITAL_INPUT),
 }
-"""IPSO objects (OMA LwM2M registry): the kind of their mandatory value, and its resource. Where the object does not fix
-the unit, a reading has none: the device names it in another resource (5701)."""
 
+# Reusable resources of the registry. A boolean as text is 0 or 1 (OMA LwM2M Core, appendix C).
 _RESOURCES = {
     _DIGITAL_INPUT: _Meaning("input", "boolean"),
     5501: _Meaning("counter", "number"),
@@ -133,8 +135,8 @@ _RESOURCES = {
     _SWITCH: _Meaning("switch", "boolean", acts=True, values={"true": "1", "false": "0"}),
     _DIMMER: _Meaning("brightness", "number", acts=True, unit="%", minimum=0, maximum=100),
 }
-"""Reusable resources of the registry. A boolean as text is 0 or 1 (OMA LwM2M Core, appendix C)."""
 
+# Resource types with a unit, or with another name than the kind.
 _UNITS = {
     "temperaturec": ("temperature", "Cel"),
     "temperaturef": ("temperature", "[degF]"),
@@ -145,11 +147,10 @@ _UNITS = {
     "lux": ("illuminance", "lx"),
     "co2": ("carbonDioxide", None),
 }
-"""Resource types with a unit, or with another name than the kind."""
 _KINDS = {name.casefold(): name for name in KINDS}
 
 
-def proposed(
+def propose(
     found: Sequence[Link], *, base: str, place: str, endpoint: str = "", sector: str = "", known_id: str = ""
 ) -> Proposal:
     """The device with these links.
@@ -161,7 +162,9 @@ def proposed(
     try:
         host = urlsplit(checked_base(base)).hostname or ""
         identifier = registered_id(endpoint, sector) if endpoint else address_id(uris.authority(base))
-        draft = ResourceDraft(SOURCE, known_id or identifier, broker=base, topic=place, name=endpoint or host)
+        draft = ResourceDraft(
+            SOURCE, known_id or identifier, broker=base, topic=place, about=DeviceTexts(endpoint or host)
+        )
     except ValueError as error:
         return Proposal(None, [Problem(SOURCE, plain(base), plain(place), plain(str(error), 400))])
     root = next((link.target.rstrip("/") for link in found if _ROOT_TYPE in link.words("rt")), None)
@@ -178,7 +181,7 @@ def proposed(
     return Proposal(device if device.sensors or device.actuators else None, draft.problems, _unique(found))
 
 
-def offered(device: Device, entries: Mapping[str, Entry]) -> Device | str:
+def device_to_propose(device: Device, entries: Mapping[str, Entry]) -> Device | str:
     """A device that was found by its address, as it is to be proposed; or why it is not, for people.
 
     entries: those of the registry, by identity.
@@ -223,7 +226,7 @@ def _unique(found: Sequence[Link]) -> str:
     """What only one device can have: all its links, if one of them names the device (`_NAMES`)."""
     if not any(link.first(name) for link in found for name in _NAMES):
         return ""
-    return hashlib.sha256("\n".join(sorted(links.written([link]) for link in found)).encode()).hexdigest()
+    return hashlib.sha256("\n".join(sorted(links.links_text([link]) for link in found)).encode()).hexdigest()
 
 
 def _add(draft: ResourceDraft, base: str, link: Link, root: str | None, seen: set[str]) -> None:
@@ -314,7 +317,7 @@ def _is_hosted(link: Link, base: str) -> bool:
     relations, anchor = link.words("rel"), link.first("anchor")
     if relations and "hosts" not in relations:
         return False
-    return anchor is None or links.resolved(anchor, base).rstrip("/") == base
+    return anchor is None or links.resolve(anchor, base).rstrip("/") == base
 
 
 def _is_listing(link: Link, path: str) -> bool:
@@ -329,7 +332,7 @@ def _is_listing(link: Link, path: str) -> bool:
 
 def _resource(target: str, base: str) -> str:
     """The URI of a target in one spelling: all but unreserved characters are percent-encoded. Raises ValueError."""
-    uri = links.resolved(target, base)
+    uri = links.resolve(target, base)
     parts = urlsplit(uri)
     if links.is_absolute(target):
         port = "" if parts.port in (None, COAP_PORT) else f":{parts.port}"
@@ -339,11 +342,11 @@ def _resource(target: str, base: str) -> str:
             raise ValueError("it is a resource of another host; the device itself proposes it, if it wants to")
     if parts.fragment or _ESCAPE.search(target):
         raise ValueError("the target has a fragment, or '%' without two hexadecimal digits")
-    query = f"?{'&'.join(_spelled(parts.query.split('&'), safe='='))}" if parts.query else ""
-    return base + "/".join(_spelled(parts.path.split("/"))) + query
+    query = f"?{'&'.join(_spellings(parts.query.split('&'), safe='='))}" if parts.query else ""
+    return base + "/".join(_spellings(parts.path.split("/"))) + query
 
 
-def _spelled(texts: Sequence[str], safe: str = "") -> Iterator[str]:
+def _spellings(texts: Sequence[str], safe: str = "") -> Iterator[str]:
     for text in texts:
         try:
             decoded = unquote(text, errors="strict")

@@ -42,24 +42,25 @@ from lamplighter.adapters.networks import Address
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.sharing import Usage, fits
 
+# The library's logger. It logs each bad datagram, which is counted here, so it logs errors only.
 LOGGER = f"{__name__}.aiocoap"
-"""The library's logger. It logs each bad datagram, which is counted here, so it logs errors only."""
 logging.getLogger(LOGGER).setLevel(logging.ERROR)
 
+# Asked for; the system may allow less. With the default, a few hundred answers at once do not fit.
 RECEIVE_BUFFER_BYTES = 4 << 20
-"""Asked for; the system may allow less. With the default, a few hundred answers at once do not fit."""
+# Peers whose message ids are counted. The least recent goes.
 REMOTES_MAX = 10_000
-"""Peers whose message ids are counted. The least recent goes."""
+# Requests that are remembered, to recognise them when they come again, and the answers to them. The oldest goes. 247 s
+# is EXCHANGE_LIFETIME of RFC 7252 section 4.8.2.
 ANSWERS_MAX, ANSWERS_BYTES_MAX, ANSWERS_S = 10_000, 4 << 20, 247.0
-"""Requests that are remembered, to recognise them when they come again, and the answers to them. The oldest goes.
-247 s is EXCHANGE_LIFETIME of RFC 7252 section 4.8.2."""
+# Confirmable answers that wait for one peer to acknowledge.
 QUEUED_MAX = 64
-"""Confirmable answers that wait for one peer to acknowledge."""
+# Answers to one multicast request.
 COLLECTED_MAX = 1_000
-"""Answers to one multicast request."""
+# Options of a message. The library takes up to 3 us for each, and a datagram has room for 4,000.
 OPTIONS_MAX = 64
-"""Options of a message. The library takes up to 3 us for each, and a datagram has room for 4,000."""
 
+# option -> its least and greatest length (RFC 7252, 7641, 7959, 7967, 8613, 8768, 9175).
 _OPTION_BYTES = {
     1: (0, 8),  # If-Match
     3: (1, 255),  # Uri-Host
@@ -86,7 +87,6 @@ _OPTION_BYTES = {
     258: (0, 1),  # No-Response
     292: (0, 8),  # Request-Tag
 }
-"""option -> its least and greatest length (RFC 7252, 7641, 7959, 7967, 8613, 8768, 9175)."""
 _ANY_LENGTH = 0, 0xFFFF
 _NUMBERS_KEPT = 256
 _NUMBERS = {kind: len(kind._value2member_map_) for kind in (ContentFormat, OptionNumber)}

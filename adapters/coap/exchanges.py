@@ -27,20 +27,20 @@ from lamplighter.adapters.networks import Address, Networks
 from lamplighter.adapters.resources.exchange import BODY_BYTES_MAX, DeviceAnswer, DeviceRequest, always
 from lamplighter.engine.errors import PayloadError, UpstreamError
 
+# For a request with all its blocks.
 TRANSFER_S_MAX = 600.0
-"""For a request with all its blocks."""
+# How often a body that changes during its transfer is asked for.
 TRANSFERS_MAX = 3
-"""How often a body that changes during its transfer is asked for."""
+# How often it is checked whether a request that waits for its answer is outdated.
 CHECK_S = 0.1
-"""How often it is checked whether a request that waits for its answer is outdated."""
 
 Opener = Callable[[aiocoap.Message], aiocoap.Message]
+# Protects a request for one device; returns what checks its answers and removes their protection. Both raise
+# UpstreamError. The protected request has neither remote nor token.
 Seal = Callable[[aiocoap.Message], tuple[aiocoap.Message, Opener]]
-"""Protects a request for one device; returns what checks its answers and removes their protection. Both raise
-UpstreamError. The protected request has neither remote nor token."""
+# The seal of a device, by its name in the settings ("" if the rule names none), the URI and the address. Raises
+# PayloadError if the device may not be addressed without one.
 Seals = Callable[[str, str, Address], Seal | None]
-"""The seal of a device, by its name in the settings ("" if the rule names none), the URI and the address. Raises
-PayloadError if the device may not be addressed without one."""
 
 
 class CheckedPeer(NamedTuple):

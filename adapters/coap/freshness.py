@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+# Without the option Max-Age (RFC 7252 section 5.10.5).
 MAX_AGE_S = 60.0
-"""Without the option Max-Age (RFC 7252 section 5.10.5)."""
+# A server checks its observers once a day (RFC 7641 section 4.5), so a registration is renewed at least as often.
 RENEWAL_S_MAX = 86_400.0
-"""A server checks its observers once a day (RFC 7641 section 4.5), so a registration is renewed at least as often."""
+# The observer renews its registration after Max-Age and so much more, at random (RFC 7641 section 3.3.1).
 MARGIN_S = 5.0, 15.0
-"""The observer renews its registration after Max-Age and so much more, at random (RFC 7641 section 3.3.1)."""
 
 _HALF = 1 << 23
 _WINDOW_S = 128.0

@@ -13,17 +13,17 @@ from urllib.parse import urlsplit
 
 from lamplighter.engine.errors import PayloadError
 
+# The number of the content format.
 LINK_FORMAT = 40
-"""The number of the content format."""
 TEXT_BYTES_MAX = 65_536
 LINKS_MAX = 1_000
 TARGET_CHARS_MAX = 1_024
+# Of one link.
 ATTRIBUTES_MAX = 16
-"""Of one link."""
 NAME_CHARS_MAX = 64
 VALUE_CHARS_MAX = 1_024
+# Of one filter.
 CRITERIA_MAX = 16
-"""Of one filter."""
 
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _CONTROL = r"\x00-\x1f\x7f-\x9f"
@@ -36,8 +36,8 @@ _CARDINAL = re.compile(r"0|[1-9][0-9]*")
 _CONTROLS = re.compile(f"[{_CONTROL}]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
+# Attributes that are lists of words: the relation types of RFC 6690, and ct (RFC 7252 section 7.2.1).
 _LISTS = frozenset({"rel", "rev", "rt", "if", "ct"})
-"""Attributes that are lists of words: the relation types of RFC 6690, and ct (RFC 7252 section 7.2.1)."""
 
 
 class Link(NamedTuple):
@@ -70,7 +70,7 @@ class Criterion(NamedTuple):
     prefix: bool = False
 
 
-def parsed(data: bytes, *, bytes_max: int = TEXT_BYTES_MAX, links_max: int = LINKS_MAX) -> list[Link]:
+def parse_links(data: bytes, *, bytes_max: int = TEXT_BYTES_MAX, links_max: int = LINKS_MAX) -> list[Link]:
     """The links of a text in the link format. Spaces and line breaks between its parts are skipped.
 
     Raises PayloadError, which names the position and does not quote the text.
@@ -82,7 +82,7 @@ def parsed(data: bytes, *, bytes_max: int = TEXT_BYTES_MAX, links_max: int = LIN
     except UnicodeDecodeError as error:
         raise PayloadError(f"the links are not UTF-8 at byte {error.start}") from error
     found: list[Link] = []
-    at = _skipped(text, 0)
+    at = _after_space(text, 0)
     if at == len(text):
         return found
     while True:
@@ -94,12 +94,12 @@ def parsed(data: bytes, *, bytes_max: int = TEXT_BYTES_MAX, links_max: int = LIN
             return found
         if text[at] != ",":
             raise _fault("a link ends with ',' or ';'", at)
-        at = _skipped(text, at + 1)
+        at = _after_space(text, at + 1)
 
 
-def written(links: Iterable[Link]) -> str:
+def links_text(links: Iterable[Link]) -> str:
     """The text of links. Values are quoted unless they are numbers. Raises ValueError for what has no spelling."""
-    return ",".join(map(_written, links))
+    return ",".join(map(_link_text, links))
 
 
 def criteria(query: Iterable[str]) -> tuple[Criterion, ...]:
@@ -132,7 +132,7 @@ def matches(link: Link, criterion: Criterion) -> bool:
     return any(value.startswith(wanted) if prefix else value == wanted for value in found)
 
 
-def filtered(links: Iterable[Link], conditions: Sequence[Criterion]) -> list[Link]:
+def filter_links(links: Iterable[Link], conditions: Sequence[Criterion]) -> list[Link]:
     """The links that meet all conditions."""
     return [link for link in links if all(matches(link, one) for one in conditions)]
 
@@ -142,7 +142,7 @@ def is_absolute(reference: str) -> bool:
     return _SCHEME.match(reference) is not None
 
 
-def resolved(reference: str, base: str) -> str:
+def resolve(reference: str, base: str) -> str:
     """The URI of a reference that is a URI or an absolute path, as in the Limited Link Format (RFC 9176 appendix C).
 
     base: a URI with authority. An empty reference is the base. Raises ValueError for other references and for paths
@@ -168,18 +168,18 @@ def _link(text: str, at: int) -> tuple[Link, int]:
     if len(target[1]) > TARGET_CHARS_MAX:
         raise _fault(f"a target has more than {TARGET_CHARS_MAX} characters", at)
     attributes: list[tuple[str, str | None]] = []
-    at = _skipped(text, target.end())
+    at = _after_space(text, target.end())
     while text[at : at + 1] == ";":
-        at = _skipped(text, at + 1)
+        at = _after_space(text, at + 1)
         if len(attributes) >= ATTRIBUTES_MAX:
             raise _fault(f"a link has more than {ATTRIBUTES_MAX} attributes", at)
         name = _NAME.match(text, at)
         if name is None or len(name[0]) > NAME_CHARS_MAX:
             raise _fault(f"a name of an attribute has 1 to {NAME_CHARS_MAX} letters, digits or signs", at)
-        at, value = _skipped(text, name.end()), None
+        at, value = _after_space(text, name.end()), None
         if text[at : at + 1] == "=":
-            value, at = _value(text, _skipped(text, at + 1))
-            at = _skipped(text, at)
+            value, at = _value(text, _after_space(text, at + 1))
+            at = _after_space(text, at)
         attributes.append((name[0], value))
     return Link(target[1], tuple(attributes)), at
 
@@ -200,7 +200,7 @@ def _value(text: str, at: int) -> tuple[str, int]:
     return value, end
 
 
-def _skipped(text: str, at: int) -> int:
+def _after_space(text: str, at: int) -> int:
     found = _SPACE.match(text, at)
     assert found is not None
     return found.end()
@@ -210,7 +210,7 @@ def _fault(reason: str, at: int) -> PayloadError:
     return PayloadError(f"links, character {at + 1}: {reason}")
 
 
-def _written(link: Link) -> str:
+def _link_text(link: Link) -> str:
     if _TARGET.fullmatch(f"<{link.target}>") is None:
         raise ValueError('a target has a space, a control character, or one of < > " \\')
     text = f"<{link.target}>"

@@ -32,14 +32,14 @@ from lamplighter.adapters.specs import Kind
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from lamplighter.engine.pacing import TokenBucket, back_off_s
 
+# After so many failures in a row a device counts as unreachable.
 FAILURES_MAX = 3
-"""After so many failures in a row a device counts as unreachable."""
+# A device that does not offer Observe is asked again after so many polls, or so many seconds.
 OBSERVE_AGAIN, OBSERVE_AGAIN_S_MAX = 10, 3_600.0
-"""A device that does not offer Observe is asked again after so many polls, or so many seconds."""
+# States of one resource that are taken. Of those that come faster, the newest is taken when its time has come.
 STATES_PER_S, STATES_BURST = 20.0, 100
-"""States of one resource that are taken. Of those that come faster, the newest is taken when its time has come."""
+# Requests that a device causes, by an end of the observation or by a state in blocks.
 STEPS_PER_S, STEPS_BURST = 1.0, 10
-"""Requests that a device causes, by an end of the observation or by a state in blocks."""
 
 
 @dataclass(eq=False, slots=True)
@@ -186,15 +186,15 @@ class Observation(ResourceObservation):
             peer = await self._exchanges.peer(self._resource.uri, self._resource.device)
             if self._order is None:
                 self._order = NotificationOrder(protected=peer.seal is not None)
-            answer = await self._registered(peer, None)
+            answer = await self._send_registration(peer, None)
             if answer.code == aiocoap.UNAUTHORIZED and answer.opt.echo:
-                answer = await self._registered(peer, answer.opt.echo)  # RFC 9175 section 2.3
+                answer = await self._send_registration(peer, answer.opt.echo)  # RFC 9175 section 2.3
         if answer.code.is_successful() and answer.opt.observe is not None:
             self.status = ObservationStatus("observed")
             return
-        self._unobserved(answer)
+        self._end_observing(answer)
 
-    async def _registered(self, peer: CheckedPeer, echo: bytes | None) -> aiocoap.Message:
+    async def _send_registration(self, peer: CheckedPeer, echo: bytes | None) -> aiocoap.Message:
         """Sends a registration; its answer. The state of a successful one is taken at once."""
         message = self._message(0, echo)
         sealed, opened = (message, None) if peer.seal is None else peer.seal(message)
@@ -240,7 +240,7 @@ class Observation(ResourceObservation):
             if not registration.answered.done():
                 registration.answered.set_result(message)
         elif last:
-            self._unobserved(message)
+            self._end_observing(message)
             self._wake.set()
         elif self._order.takes(number, now):
             self._counters.notifications += 1
@@ -255,7 +255,7 @@ class Observation(ResourceObservation):
         elif not registration.answered.done():
             registration.answered.set_exception(error)
 
-    def _unobserved(self, message: aiocoap.Message) -> None:
+    def _end_observing(self, message: aiocoap.Message) -> None:
         """Takes an answer after which the device sends no notifications."""
         settings, now = self._exchanges.settings, asyncio.get_running_loop().time()
         code = message.code.dotted

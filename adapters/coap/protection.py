@@ -16,8 +16,8 @@ from lamplighter.adapters.networks import Address, Networks, refusal
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.log_events import EventLogger
 
+# How often new keys are looked for.
 CHECK_S = 2.0
-"""How often new keys are looked for."""
 
 logger = EventLogger(__name__)
 
@@ -88,11 +88,11 @@ class DeviceProtection:
             return None
         from lamplighter.adapters.coap.secured import SentRequest  # loaded with the context
 
-        def protected(message: aiocoap.Message) -> tuple[aiocoap.Message, Opener]:
+        def protect(message: aiocoap.Message) -> tuple[aiocoap.Message, Opener]:
             sent = SentRequest(context, message)
             return sent.outer, sent.inner
 
-        return protected
+        return protect
 
     def permits_plain(self, address: Address) -> bool:
         """Whether messages from and to an address may be unprotected."""

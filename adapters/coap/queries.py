@@ -36,21 +36,21 @@ from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.terms import Bag
 
 SUBSCRIPTIONS_MAX = 100
+# A subscription ends so long after its last observer.
 LINGER_S = 60.0
-"""A subscription ends so long after its last observer."""
+# After so long a request gets 5.03.
 ANSWER_S = 15.0
-"""After so long a request gets 5.03."""
 RETRY_AFTER_S = 10
 MAX_AGE_S = 60
 BINDINGS_MAX = 16
+# Of a result; one with more has no body that is short enough.
 ROWS_MAX = 16_384
-"""Of a result; one with more has no body that is short enough."""
+# Queries with results that are too long are remembered so long, and so many of them.
 TOO_LONG_S, TOO_LONG_MAX = 60.0, 64
-"""Queries with results that are too long are remembered so long, and so many of them."""
+# As how many further requests a query counts that is not followed.
 COST = 4
-"""As how many further requests a query counts that is not followed."""
+# Reasons in the log why a query is not followed.
 WARNINGS_MAX = 100
-"""Reasons in the log why a query is not followed."""
 
 logger = EventLogger(__name__)
 
@@ -134,7 +134,7 @@ class QueryResources:
     # --- the resource ---
 
     def entry(self, path: SitePath) -> SiteEntry | None:
-        found = self._named(path)
+        found = self._query_of(path)
         if found is None:
             return None
         names = frozenset((found[1], "/".join(found)))
@@ -152,10 +152,10 @@ class QueryResources:
         for profile, jsap in self._profiles.items():
             for name in jsap.queries:
                 if allowed is None or {name, f"{profile}/{name}"} & allowed:
-                    path = ("queries", name) if self._named(("queries", name)) else ("queries", profile, name)
+                    path = ("queries", name) if self._query_of(("queries", name)) else ("queries", profile, name)
                     yield Link(quote("/" + "/".join(path)), (("ct", formats), ("obs", None)))
 
-    def _named(self, path: SitePath) -> tuple[str, str] | None:
+    def _query_of(self, path: SitePath) -> tuple[str, str] | None:
         """Profile and name of the query of a path; None if there is none, or if the profile has to be named."""
         if path[0] != "queries" or not 2 <= len(path) <= 3:
             return None
@@ -164,16 +164,16 @@ class QueryResources:
         return (found[0], path[-1]) if len(found) == 1 else None
 
     def _cost(self, request: SiteRequest) -> int:
-        return 0 if self._known(self._bound(request)) is not None else COST
+        return 0 if self._ready(self._bound_text(request)) is not None else COST
 
-    def _known(self, bound: str) -> _FollowedQuery | None:
+    def _ready(self, bound: str) -> _FollowedQuery | None:
         """The subscription that has the result of a query."""
         found = self._followed.get(bound)
         return None if found is None or found.result is None or found.failure is not None else found
 
     async def _handle(self, request: SiteRequest) -> SiteAnswer:
-        bound, now = self._bound(request), asyncio.get_running_loop().time()
-        followed = self._known(bound)
+        bound, now = self._bound_text(request), asyncio.get_running_loop().time()
+        followed = self._ready(bound)
         if followed is not None:
             return followed.answer(request.accept)
         if now < self._too_long.get(bound, 0.0):
@@ -197,7 +197,7 @@ class QueryResources:
 
     async def _observe(self, request: SiteRequest) -> AsyncGenerator[SiteAnswer, None]:
         """The results that differ, the first one at once. Without a free subscription it ends at once."""
-        bound = self._bound(request)
+        bound = self._bound_text(request)
         followed = self._follow(bound)
         if followed is None:
             return
@@ -222,9 +222,9 @@ class QueryResources:
             if not followed.observers:
                 asyncio.get_running_loop().call_later(LINGER_S, self._end_if_unused, bound, followed)
 
-    def _bound(self, request: SiteRequest) -> str:
+    def _bound_text(self, request: SiteRequest) -> str:
         """The text of a query with its forced bindings and the graphs of its profile. Raises SiteRefusal."""
-        found = self._named(request.path)
+        found = self._query_of(request.path)
         if found is None:
             raise SiteRefusal(Code.NOT_FOUND)
         jsap = self._profiles[found[0]]

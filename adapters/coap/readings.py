@@ -40,15 +40,15 @@ from lamplighter.adapters.resources.counters import ReadingCounters
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.pacing import TokenBuckets
 
+# Readings that wait for the gateway; further requests get 5.03.
 WAITING_READINGS_MAX = 20_000
-"""Readings that wait for the gateway; further requests get 5.03."""
+# After so long a request gets 5.03. Its readings may be written nevertheless.
 COMMIT_S = 30.0
-"""After so long a request gets 5.03. Its readings may be written nevertheless."""
 RETRY_AFTER_S = 10
+# Unreadable requests of one source that are warned of; others are only counted. So many sources are remembered.
 WARNINGS_PER_S, WARNINGS_BURST, WARNINGS_SOURCES_MAX = 1 / 60, 20, 1_000
-"""Unreadable requests of one source that are warned of; others are only counted. So many sources are remembered."""
+# Sets of rules that cover a path together, with their caches.
 SETS_MAX = 256
-"""Sets of rules that cover a path together, with their caches."""
 
 
 @dataclass(slots=True, eq=False)

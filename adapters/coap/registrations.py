@@ -47,30 +47,30 @@ from lamplighter.ontology.vocabulary import (
     SECTOR,
 )
 
+# How often it is looked which registrations have expired.
 CHECK_S = 1.0
-"""How often it is looked which registrations have expired."""
+# Registrations of one source without a security context. One source must not fill the directory.
 SOURCE_REGISTRATIONS_MAX = 100
-"""Registrations of one source without a security context. One source must not fill the directory."""
+# Simple registrations whose links are being fetched, of all sources and of one.
 FETCHES_MAX, SOURCE_FETCHES_MAX = 16, 8
-"""Simple registrations whose links are being fetched, of all sources and of one."""
+# After so long, links are not fetched any more.
 FETCH_S = 60.0
-"""After so long, links are not fetched any more."""
+# How long a request waits until its registration is stored.
 STORE_S = 20.0
-"""How long a request waits until its registration is stored."""
+# How often registrations of an address mean that its device has started again, so that it is sent its states. Everybody
+# can register any address. RETURNS_MAX addresses are remembered.
 RETURNS_PER_S, RETURNS_BURST, RETURNS_MAX = 1 / 60, 5, 1_000
-"""How often registrations of an address mean that its device has started again, so that it is sent its states.
-Everybody can register any address. RETURNS_MAX addresses are remembered."""
+# Updates in one message to the gateway.
 PORTION_MAX = 50
-"""Updates in one message to the gateway."""
+# Of an IPv6 address: the network that one machine may have.
 _MACHINE_BITS = 64
-"""Of an IPv6 address: the network that one machine may have."""
 
+# registered: the endpoint registered itself; it may have started again. updated: it said that it is there still, or
+# registers again and again.
 Event = Literal["restored", "registered", "updated", "ended"]
-"""registered: the endpoint registered itself; it may have started again. updated: it said that it is there still, or
-registers again and again."""
 
+# Registrations that changed, with the requests that wait until they are stored.
 _Waiting = dict[str, list["asyncio.Future[bool]"]]
-"""Registrations that changed, with the requests that wait until they are stored."""
 
 logger = EventLogger(__name__)
 
@@ -124,13 +124,13 @@ class Registrations:
         self._triples = RegistrationTriples(base_iri)
         self._client, self._exchanges, self._listener = client, exchanges, listener
         self._now, self._monotonic = now, monotonic
+        # The source of each registration that no security context owns.
         self._sources: dict[str, str] = {}
-        """The source of each registration that no security context owns."""
         self._unstored: _Waiting = {}
         self._work = asyncio.Event()
         self._returns = TokenBuckets(RETURNS_PER_S, RETURNS_BURST, RETURNS_MAX, forgets=False)
+        # With the source of each.
         self._fetches: dict[str, tuple[asyncio.Task[None], str]] = {}
-        """With the source of each."""
         self._counts = dict.fromkeys(("registrations", "registrations_expired", "registrations_failed"), 0)
 
     def counts(self) -> dict[str, int]:
@@ -186,14 +186,14 @@ class Registrations:
         if changed.owner:
             self._sources.pop(id_, None)
         self._listener.took("updated", changed)
-        await self._stored(id_)
+        await self._wait_until_stored(id_)
         return changed
 
     async def remove(self, id_: str, caller: SiteCaller) -> None:
         """Removes a registration; stored on return."""
         self._check_ready()
         self._end(self.directory.remove(id_, registrant_of(caller)))
-        await self._stored(id_)
+        await self._wait_until_stored(id_)
 
     def get(self, id_: str) -> Registration:
         self._check_ready()
@@ -238,7 +238,7 @@ class Registrations:
             self._sources[new.id] = machine_of(caller)
         self._counts["registrations"] += 1
         self._listener.took("registered" if self._may_have_returned(new.base) else "updated", new)
-        await self._stored(new.id)
+        await self._wait_until_stored(new.id)
         return new
 
     def _may_have_returned(self, base: str) -> bool:
@@ -300,7 +300,7 @@ class Registrations:
         self.ready = True
         logger.info("coap registrations known", registrations=count)
 
-    async def _stored(self, id_: str) -> None:
+    async def _wait_until_stored(self, id_: str) -> None:
         """Stores a registration as it is then, or that it has gone. Raises UnavailableError if it is not stored in
         time; it may be stored later."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -396,13 +396,13 @@ SELECT ?endpoint ?sector ?base ?links ?lifetime ?expires ?parameters WHERE {{
             given=further.given,
             lifetime_s=int(lifetime),
             expires=0.0,
-            links=tuple(links.parsed(text.encode())),
+            links=tuple(links.parse_links(text.encode())),
             attributes=further.attributes,
             owner=further.owner,
             zone=further.zone,
         )
-        links.resolved("/", base)
-        links.written([known.link, *known.resources()])  # both raise for what no lookup could answer with
+        links.resolve("/", base)
+        links.links_text([known.link, *known.resources()])  # both raise for what no lookup could answer with
         return known, further.source, end
 
     def update(self, registration: Registration, source: str, expires: datetime, identity: str) -> str:
@@ -413,7 +413,7 @@ SELECT ?endpoint ?sector ?base ?links ?lifetime ?expires ?parameters WHERE {{
             (RDF_TYPE, iri(REGISTRATION)),
             (ENDPOINT_NAME, literal(one.endpoint)),
             (COAP_BASE, literal(one.base)),
-            (LINKS, literal(links.written(one.links))),
+            (LINKS, literal(links.links_text(one.links))),
             (LIFETIME, literal(str(one.lifetime_s), datatype=XSD + "integer")),
             (EXPIRES, datetime_term(expires, "seconds")),
             (PARAMETERS, literal(msgspec.json.encode(further).decode())),

@@ -17,11 +17,11 @@ from lamplighter.engine.terms import XSD, Bag, Term, is_iri, is_literal, lexical
 JSON, CBOR = CONTENT_FORMATS["json"], CONTENT_FORMATS["cbor"]
 SENML_JSON, SENML_CBOR = CONTENT_FORMATS["senml+json"], CONTENT_FORMATS["senml+cbor"]
 TEXT = CONTENT_FORMATS["text"]
+# JSON and CBOR: SPARQL results; SenML: a record for each row, by the columns n, v, u and t; text: the only value.
 FORMATS = JSON, CBOR, SENML_JSON, SENML_CBOR, TEXT
-"""JSON and CBOR: SPARQL results; SenML: a record for each row, by the columns n, v, u and t; text: the only value."""
 
+# In SenML CBOR (RFC 8428 section 6).
 _LABELS = {"n": 0, "u": 1, "v": 2, "vs": 3, "vb": 4, "t": 6}
-"""In SenML CBOR (RFC 8428 section 6)."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -50,10 +50,10 @@ def _text(result: Bag) -> bytes:
     if len(result.variables) != 1 or len(result) > 1:
         raise PayloadError("text needs one variable and one row")
     term = result.rows[0][0] if result.rows else None
-    return b"" if term is None else _shown(term).encode()
+    return b"" if term is None else _term_text(term).encode()
 
 
-def _shown(term: Term) -> str:
+def _term_text(term: Term) -> str:
     return lexical(term) if is_iri(term) or is_literal(term) else term
 
 
@@ -61,20 +61,20 @@ def _record(row: dict[str, Term]) -> dict[str, Any]:
     record: dict[str, Any] = {}
     for label in ("n", "u"):
         if label in row:
-            record[label] = _shown(row[label])
+            record[label] = _term_text(row[label])
     if "v" in row:
         label, value = _value(row["v"])
         record[label] = value
     if "t" in row:
         try:
-            record["t"] = datetime.fromisoformat(_shown(row["t"])).timestamp()
+            record["t"] = datetime.fromisoformat(_term_text(row["t"])).timestamp()
         except ValueError as error:
             raise PayloadError("SenML needs xsd:dateTime as t") from error
     return record
 
 
 def _value(term: Term) -> tuple[str, Any]:
-    text = _shown(term)
+    text = _term_text(term)
     if term.endswith(f"^^<{XSD}boolean>") and text in _BOOLEANS:
         return "vb", _BOOLEANS[text]
     if term.endswith(NUMBERS):

@@ -21,11 +21,11 @@ from lamplighter.engine.errors import UpstreamError
 _NUMBER_BITS, _KID_BIT, _KID_CONTEXT_BIT = 0b111, 0b1000, 0b10000
 _KNOWN_BITS = _NUMBER_BITS | _KID_BIT | _KID_CONTEXT_BIT
 _NUMBER_BYTES_MAX = 5
+# Classes of codes (RFC 7252 section 5.9).
 _ANSWERS = (2, 4, 5)
-"""Classes of codes (RFC 7252 section 5.9)."""
 _REASON_BYTES_MAX = 60
+# What aiocoap raises for a message that it cannot verify, or whose plaintext is no message.
 _UNREADABLE = (error.Error, ValueError, IndexError)
-"""What aiocoap raises for a message that it cannot verify, or whose plaintext is no message."""
 
 
 class SecuredContext(oscore.CanProtect, oscore.CanUnprotect, oscore.SecurityContextUtils):  # type: ignore[misc]
@@ -106,8 +106,8 @@ class SentRequest:
 # --- requests of devices --------------------------------------------------------------------------------------
 
 
+# Finds the context of a request by its kid and kid context.
 ContextByKid = Callable[[bytes, bytes | None], SecuredContext | None]
-"""Finds the context of a request by its kid and kid context."""
 
 
 class RefusedRequest(Exception):
@@ -145,30 +145,30 @@ def received(by_kid: ContextByKid, message: Message) -> ReceivedRequest:
         if option.kid is None or option.number is None:
             raise ValueError("no kid or no number")
     except ValueError as fault:
-        raise _refused(codes.BAD_OPTION, "Failed to decode COSE") from fault
+        raise _refusal(codes.BAD_OPTION, "Failed to decode COSE") from fault
     context = by_kid(option.kid, option.kid_context)
     if context is None:
-        raise _refused(codes.UNAUTHORIZED, "Security context not found")
+        raise _refusal(codes.UNAUTHORIZED, "Security context not found")
     outer_observe, message.opt.observe = message.opt.observe, 0  # otherwise the inner one would be removed
     try:
         found, request = context.unprotect(message)
     except oscore.ReplayErrorWithEcho as fault:
         raise RefusedRequest(fault.to_message(), "Echo needed") from None
     except oscore.ReplayError as fault:
-        raise _refused(codes.UNAUTHORIZED, "Replay detected") from fault
+        raise _refusal(codes.UNAUTHORIZED, "Replay detected") from fault
     except _UNREADABLE as fault:
-        raise _refused(codes.BAD_REQUEST, "Decryption failed") from fault
+        raise _refusal(codes.BAD_REQUEST, "Decryption failed") from fault
     finally:
         message.opt.observe = outer_observe
     if not found.code.is_request() or found.opt.oscore is not None:
-        raise _refused(codes.BAD_REQUEST, "Decryption failed")
+        raise _refusal(codes.BAD_REQUEST, "Decryption failed")
     if found.opt.observe != outer_observe:
         found.opt.observe = None  # a proxy does not take part in the observation
     found.remote = message.remote
     return ReceivedRequest(context, found, request)
 
 
-def _refused(code: Any, reason: str) -> RefusedRequest:
+def _refusal(code: Any, reason: str) -> RefusedRequest:
     return RefusedRequest(Message(code=code, payload=reason.encode(), max_age=0), reason)
 
 

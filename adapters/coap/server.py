@@ -85,9 +85,7 @@ class CoapServer:
             ReadingCommits(
                 client,
                 kind="coap",
-                model=settings.model,
-                events_kept=settings.events_kept,
-                streams_max=settings.streams_max,
+                settings=settings,
                 counters=counters,
                 warn=warnings.reading,
             ),
@@ -96,7 +94,7 @@ class CoapServer:
             basis.context,
             warnings.reading,
         )
-        self.query_resources = QueryResources(client, self._allowed)
+        self.query_resources = QueryResources(client, self._allowed_queries)
         plain = settings.plain
         if plain is None:
             plain = () if secure else (*settings.networks, *LOOPBACK)
@@ -170,13 +168,13 @@ class CoapServer:
         return [(str(group), name) for group in GROUPS for name in machine_interfaces()[:INTERFACES_MAX]]
 
     async def _write_address(self) -> None:
-        def refused(error: GatewayError) -> None:
+        def log_refusal(error: GatewayError) -> None:
             logger.warning("coap server address not written", reason=error)
 
         text = listens_update(self._base_iri, self._listens)
-        await write(self._client, [text], DeclaredCause("coap", "server"), refused)
+        await write(self._client, [text], DeclaredCause("coap", "server"), log_refusal)
 
-    def _allowed(self, caller: SiteCaller) -> frozenset[str] | None:
+    def _allowed_queries(self, caller: SiteCaller) -> frozenset[str] | None:
         if not self._secure:
             return None
         device = self._devices.get(caller.device)

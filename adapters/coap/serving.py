@@ -17,8 +17,8 @@ from lamplighter.adapters.coap.admission import Origin
 from lamplighter.adapters.coap.links import Link
 from lamplighter.adapters.resources.exchange import BODY_BYTES_MAX
 
+# The segments of a path; none is empty or has a slash.
 SitePath = tuple[str, ...]
-"""The segments of a path; none is empty or has a slash."""
 
 
 class SiteCaller(NamedTuple):

@@ -33,7 +33,7 @@ from lamplighter.adapters.coap.answers import (
     KeptAnswers,
     answer_message,
     block_option,
-    fitted,
+    fit_answer,
     message_bytes,
     refusal_message,
 )
@@ -55,22 +55,23 @@ from lamplighter.adapters.model.failures import Failures
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from lamplighter.engine.pacing import TokenBuckets
 
+# At least each so manieth notification is confirmable, and one in `CONFIRMED_S`, so that an observer that has gone is
+# noticed (RFC 7641 section 4.5).
 CONFIRMED_EACH = 20
-"""At least each so manieth notification is confirmable, and one in `CONFIRMED_S`, so that an observer that has gone is
-noticed (RFC 7641 section 4.5)."""
 CONFIRMED_S = 3_600.0
+# Answers to multicast requests are spread over this time. So many wait for it; further ones are not sent.
 LEISURE_S, DELAYED_MAX = 2.0, 20
-"""Answers to multicast requests are spread over this time. So many wait for it; further ones are not sent."""
+# A request that is sent again has the same id within a slot of this length.
 REQUEST_SLOT_S = 600
-"""A request that is sent again has the same id within a slot of this length."""
+# When a source that sends too many costly requests may try again.
 RATE_WAIT_S = 1
-"""When a source that sends too many costly requests may try again."""
 WELL_KNOWN: SitePath = (".well-known", "core")
 
+# Stands for all sources that are not verified, whose costly requests have one rate together: they can be forged.
 _UNVERIFIED = IPv6Address("::")
-"""Stands for all sources that are not verified, whose costly requests have one rate together: they can be forged."""
 _OBSERVE_NUMBERS = 1 << 24
 _PROXY = (OptionNumber.PROXY_URI, OptionNumber.PROXY_SCHEME)
+# The critical options that the server understands, besides those for proxies.
 _CRITICAL = frozenset(
     (
         OptionNumber.URI_HOST,
@@ -82,10 +83,9 @@ _CRITICAL = frozenset(
         OptionNumber.BLOCK2,
     )
 )
-"""The critical options that the server understands, besides those for proxies."""
 _REPEATABLE = frozenset((OptionNumber.URI_PATH, OptionNumber.URI_QUERY))
+# No-Response: no answer of any class (RFC 7967).
 _NOTHING = 26
-"""No-Response: no answer of any class (RFC 7967)."""
 
 
 @dataclass(slots=True)
@@ -130,8 +130,8 @@ class _Exchange:
 class Site:
     """Answers requests. callers: who they are; resources: what there is, the first one with an entry for a path counts.
 
-    echo_writes: whether a source has to repeat an Echo value before it changes something. key: random bytes of this
-    process; now: wall clock; monotonic: seconds; leisure: seconds before an answer to a multicast request.
+    echo_writes: whether a source has to repeat an Echo value before it changes something. now: wall clock;
+    monotonic: seconds; leisure: seconds before an answer to a multicast request.
     """
 
     def __init__(
@@ -140,22 +140,21 @@ class Site:
         resources: Sequence[SiteResource],
         *,
         echo_writes: bool,
-        counters: SiteCounters | None = None,
-        key: bytes | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
         leisure: Callable[[], float] = lambda: random.uniform(0, LEISURE_S),
     ) -> None:
-        self.counters = SiteCounters() if counters is None else counters
-        self.verified = Verified(secrets.token_bytes(32) if key is None else key, monotonic)
+        self.counters = SiteCounters()
+        # The key is of this process: after a restart each source proves its address again.
+        self.verified = Verified(secrets.token_bytes(32), monotonic)
         self._callers = callers
         self._resources = resources
         self._echo_writes = echo_writes
         self._now, self._monotonic, self._leisure = now, monotonic, leisure
         self._rates, self._costs = request_rates(), request_rates()
         self._bodies = PartialBodies()
+        # For sources that are verified, and for others: those must not displace the answers of the former.
         self._kept = {True: KeptAnswers(), False: KeptAnswers()}
-        """For sources that are verified, and for others: those must not displace the answers of the former."""
         self._failures = Failures("coap")
         self._delayed = 0
         self._observers = Observers()
@@ -309,7 +308,7 @@ class Site:
             raise too_large
         caller = exchange.caller
         source = caller.device if caller.protected else caller.origin.address
-        if block.more and exchange.limit is not None and self._bodies.crowded:
+        if block.more and exchange.limit is not None and self._bodies.is_crowded:
             self._ask_for_echo(exchange)  # the other half is for sources that are there
             return None
         try:
@@ -340,7 +339,7 @@ class Site:
         message = answer_message(answer, exchange.message, observe=observe)
         block = block_option(exchange.message.opt.block2)
         try:
-            sent = fitted(message, block, exchange.limit, lambda: self.verified.echo(exchange.caller.origin))
+            sent = fit_answer(message, block, exchange.limit, lambda: self.verified.echo(exchange.caller.origin))
         except BlockError as error:
             raise SiteRefusal(Code.BAD_REQUEST, str(error)) from error
         if sent is None:
@@ -422,7 +421,7 @@ class Site:
         found: list[Link] = [Link("/.well-known/core", (("ct", str(LINK_FORMAT)),))]
         for one in self._resources:
             found += one.links(request.caller)
-        return SiteAnswer(Code.CONTENT, links.written(links.filtered(found, conditions)).encode(), LINK_FORMAT)
+        return SiteAnswer(Code.CONTENT, links.links_text(links.filter_links(found, conditions)).encode(), LINK_FORMAT)
 
 
 def _check_options(message: aiocoap.Message) -> None:

@@ -7,7 +7,7 @@ proposals and decisions as SPARQL updates; registry_feed: keeps them in the data
 often a device is changed; problems: what was not used, as triples; problem_writer: keeps them in the dataset; dropped:
 the same in the log; desired: the contract "desired state -> device" and its updates; output: keeps actuators in their
 desired states, with sender (what an adapter does for it), actuator (what is known of one), queried (states by the query
-of a rule), lamps (actuators that are switched by one command), delivery (attempts), actuation_writer (their records)
-and counters; pace: how often loops may send.
+of a rule), lamps (actuators that are switched by one command), delivery (attempts) and actuation_writer (their
+records); pace: how often loops may send.
 The adapters and the command ``lamplighter devices`` share this folder.
 """

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from lamplighter.adapters.client import UpdatesClient
-from lamplighter.adapters.devices.counters import OutputCounters
+from lamplighter.adapters.devices.sender import OutputCounters
 from lamplighter.engine.client import DeclaredCause, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger

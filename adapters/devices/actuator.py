@@ -15,18 +15,18 @@ from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.pacing import TokenBucket
 from lamplighter.engine.terms import Term, lexical, literal
 
+# The pause before a state is sent again, or a report is followed; it doubles while the device goes on reporting another
+# state, up to one of the other two.
 SETTLE_S, REASSERT_MAX_S, FOLLOW_MAX_S = 2.0, 300.0, 30.0
-"""The pause before a state is sent again, or a report is followed; it doubles while the device goes on reporting
-another state, up to one of the other two."""
+# After this long without either, the pause is the shortest one again. Agreement alone does not make it short: a person
+# who is fought presses the button again.
 CALM_S = 600.0
-"""After this long without either, the pause is the shortest one again. Agreement alone does not make it short: a person
-who is fought presses the button again."""
+# Messages to one actuator without a pause, and the pause between further ones: applications, or a rule for its state,
+# may set states that change each other.
 AT_ONCE, PAUSE_S = 120, 1.0
-"""Messages to one actuator without a pause, and the pause between further ones: applications, or a rule for its state,
-may set states that change each other."""
 WARNED_AGAIN_S = 3_600.0
+# Variables of the query of `output`, of which each row has one.
 KEYS = ("desired", "reported", "recorded", "online", "by_hand", "command", "controls")
-"""Variables of the query of `output`, of which each row has one."""
 FOLLOW = literal("follow")
 
 

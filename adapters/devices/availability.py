@@ -16,8 +16,8 @@ from lamplighter.adapters.literals import FALSE, TRUE, datetime_term
 from lamplighter.engine.terms import Term
 from lamplighter.ontology.vocabulary import LAST_SEEN, ONLINE, PLATFORM, RDF_TYPE
 
+# Of a message that is kept for devices that are adopted later.
 LAST_BYTES_MAX = 1_024
-"""Of a message that is kept for devices that are adopted later."""
 
 
 @dataclass(slots=True)

@@ -12,7 +12,6 @@ from typing import Generic
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S
 from lamplighter.adapters.devices.actuation_writer import ActuationWriter
 from lamplighter.adapters.devices.actuator import DrivenActuator
-from lamplighter.adapters.devices.counters import OutputCounters
 from lamplighter.adapters.devices.desired import (
     BY_HAND_ORIGIN,
     Cause,
@@ -28,6 +27,7 @@ from lamplighter.adapters.devices.sender import (
     NotSentError,
     Outdated,
     OutdatedUnsent,
+    OutputCounters,
     RefusedByDevice,
     Rule,
     Sender,
@@ -37,8 +37,8 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.terms import Term
 
+# How long a report may take to become the desired state.
 FOLLOWED_S = 10.0
-"""How long a report may take to become the desired state."""
 
 logger = EventLogger(__name__)
 

@@ -40,13 +40,13 @@ from lamplighter.ontology.vocabulary import (
     TARGET,
 )
 
+# What the IRI of an actuation has behind that of its actuator.
 ACTUATION_SUFFIX = "/actuation"
-"""What the IRI of an actuation has behind that of its actuator."""
+# Begins the origin of an update that makes a report the desired state; the target follows.
 BY_HAND_ORIGIN = "by hand, "
-"""Begins the origin of an update that makes a report the desired state; the target follows."""
+# Why a state is sent. notification: the desired state changed; timer: it is sent again at its interval; client: the
+# device reported another state, or came back.
 Cause = Literal["notification", "timer", "client"]
-"""Why a state is sent. notification: the desired state changed; timer: it is sent again at its interval; client: the
-device reported another state, or came back."""
 
 
 class Sending(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
+# A rule table with the keys of its TOML form. Not to be modified.
 Table = dict[str, Any]
-"""A rule table with the keys of its TOML form. Not to be modified."""
 
 
 def place(table: Table) -> str:
@@ -64,8 +64,8 @@ class Availability(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     mode: Literal["all", "any", "latest"] = "all"
 
 
+# The key of a sensor's table with pairs of topic and payload; it is no key of a rule.
 ASKS = "asks"
-"""The key of a sensor's table with pairs of topic and payload; it is no key of a rule."""
 
 
 class Ask(msgspec.Struct, frozen=True):

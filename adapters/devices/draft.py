@@ -11,7 +11,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -28,20 +28,20 @@ WORDS_MAX = 200
 UNIT_CHARS_MAX = 32
 SEGMENT_CHARS_MAX = 96
 PAYLOAD_CHARS_MAX = 1_024
+# Levels of a JSON path.
 MEMBERS_MAX = 8
-"""Levels of a JSON path."""
 SENSORS_MAX = 100
 ACTUATORS_MAX = 60
 ASKS_MAX = 16
 AVAILABILITY_TOPICS_MAX = 8
+# Of one device; further ones are dropped.
 PROBLEMS_MAX = 20
-"""Of one device; further ones are dropped."""
+# Lines of one device, with `LEFT_OUT_NAMES_MAX` names at most.
 LEFT_OUT_MAX = 100
-"""Lines of one device, with `LEFT_OUT_NAMES_MAX` names at most."""
 LEFT_OUT_NAMES_MAX = 30
 
+# The source of devices that a Thing Description describes.
 THING = "wot"
-"""The source of devices that a Thing Description describes."""
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._~@=+,-]+")
 _NOT_IN_SEGMENT = re.compile(r"[^A-Za-z0-9._~@=+,-]+")
@@ -208,6 +208,15 @@ def _check_room(name: str, known: Mapping[str, object], most: int, what: str) ->
         raise ValueError(f"the device has more than {most} {what}")
 
 
+class DeviceTexts(NamedTuple):
+    """What an announcement says of a device, for people. What is no text becomes ""."""
+
+    name: object = ""
+    manufacturer: object = ""
+    model: object = ""
+    area: object = ""
+
+
 class Draft:
     """One device that is being read from an announcement. Its parts are added by key; `device` is the result.
 
@@ -221,10 +230,7 @@ class Draft:
         *,
         broker: str,
         topic: str,
-        name: object = "",
-        manufacturer: object = "",
-        model: object = "",
-        area: object = "",
+        about: DeviceTexts,
     ) -> None:
         if not isinstance(identifier, str):
             raise ValueError("the identifier of the device is not a text")
@@ -232,11 +238,11 @@ class Draft:
         self.source = source
         self.identity = f"{source}/{self.id}"
         self.problems: list[Problem] = []
+        # Lines for people of what the announcement says and no part of the device is made of.
         self.left_out: list[str] = []
-        """Lines for people of what the announcement says and no part of the device is made of."""
         self._broker, self._topic = broker, topic
-        self._texts = {"name": plain(name) or self.id, "manufacturer": plain(manufacturer), "model": plain(model)}
-        self._texts["area"] = plain(area)
+        self._texts = {member: plain(text) for member, text in about._asdict().items()}
+        self._texts["name"] = self._texts["name"] or self.id
         self._sensors: dict[str, Sensor] = {}
         self._actuators: dict[str, Actuator] = {}
         self._availability: list[Table] = []
@@ -490,7 +496,7 @@ class ThingDraft(Draft):
 
     def __init__(self, identifier: str, *, broker: str, name: object) -> None:
         """identifier: the id of the description."""
-        super().__init__(THING, identifier, broker=broker, topic="", name=name)
+        super().__init__(THING, identifier, broker=broker, topic="", about=DeviceTexts(name))
         self._thing = identifier
 
     def thing_actuator(

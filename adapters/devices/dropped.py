@@ -7,8 +7,8 @@ from collections.abc import Callable
 from lamplighter.adapters.devices.device import Problem
 from lamplighter.engine.log_events import EventLogger
 
+# Pairs of topic and reason in the log; further ones are only counted.
 WARNINGS_MAX = 1_000
-"""Pairs of topic and reason in the log; further ones are only counted."""
 TOPIC_CHARS_SAID = 200
 
 logger = EventLogger(__name__)
@@ -28,8 +28,8 @@ class DropWarnings:
         self._note = note
         self._reading_source, self._command_source = sources
         self._warned: set[tuple[str, str]] = set()
+        # Of what was dropped, repeated problems too.
         self.count = 0
-        """Of what was dropped, repeated problems too."""
 
     def reading(self, topic: str, reason: str, *, lost: bool = False) -> None:
         self._add(f"{self._kind} reading dropped", topic, reason, lost=lost)

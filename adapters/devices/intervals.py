@@ -19,22 +19,22 @@ from typing import NamedTuple
 from lamplighter.engine.terms import XSD, Term, iri, literal
 from lamplighter.ontology.vocabulary import RDF_TYPE, REPORTING_INTERVAL, STREAM
 
+# Equal intervals in a row before an interval is learned. Doubled for a channel that was silent again too soon.
 REPORTS_MIN = 12
-"""Equal intervals in a row before an interval is learned. Doubled for a channel that was silent again too soon."""
 REPORTS_MAX = 1_000
+# Difference of an interval from the mean, as a part of it.
 SPREAD_MAX = 0.25
-"""Difference of an interval from the mean, as a part of it."""
+# Reports closer than the minimum are parts of one; rarer ones than the maximum are not learned.
 INTERVAL_MIN_S, INTERVAL_MAX_S = 1.0, 86_400.0
-"""Reports closer than the minimum are parts of one; rarer ones than the maximum are not learned."""
+# No device is overdue earlier.
 SILENCE_MIN_S = 10.0
-"""No device is overdue earlier."""
 LAPSES_MAX = 9
+# What an unequal interval adds to the lapses of a learned channel; an equal one removes 1. More than the maximum: the
+# interval is forgotten.
 LAPSE = 3
-"""What an unequal interval adds to the lapses of a learned channel; an equal one removes 1. More than the maximum: the
-interval is forgotten."""
 STEADY_S = 6 * 3_600.0
+# Part of the longest interval that remains after each report.
 FORGETTING = 0.99
-"""Part of the longest interval that remains after each report."""
 
 
 class ReportingChannel(NamedTuple):
@@ -102,8 +102,8 @@ class Intervals:
         self._channels_max = channels_max
         self._known: dict[ReportingChannel, _ChannelState] = {}
         self._devices: dict[Term, _WatchedDevice] = {}
+        # No device is due before.
         self._next_due = float("inf")
-        """No device is due before."""
 
     def __len__(self) -> int:
         """Channels that are known."""

@@ -29,6 +29,7 @@ class Kind:
         return f"gateway:{self.name}"
 
 
+# By name. A test compares the table with `ontology/kinds.ttl`.
 KINDS = {
     kind.name: kind
     for kind in (
@@ -127,4 +128,3 @@ KINDS = {
         Kind("valvePosition", "valve position", "number", "%", acts=True),
     )
 }
-"""By name. A test compares the table with `ontology/kinds.ttl`."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from itertools import islice
 from typing import Any, Generic, NamedTuple
@@ -24,12 +24,11 @@ from typing import Any, Generic, NamedTuple
 from lamplighter.adapters.client import AdapterClient
 from lamplighter.adapters.devices.actuation_writer import ActuationWriter
 from lamplighter.adapters.devices.actuator import KEYS, DrivenActuator
-from lamplighter.adapters.devices.counters import OutputCounters
 from lamplighter.adapters.devices.delivery import Delivery
 from lamplighter.adapters.devices.desired import desired_pattern, reported_update, same_state
 from lamplighter.adapters.devices.lamps import LampGroup
 from lamplighter.adapters.devices.queried import QUERIES_MAX, Key, QueriedStates, QueryRule
-from lamplighter.adapters.devices.sender import Rule, Sender
+from lamplighter.adapters.devices.sender import OutputCounters, Rule, Sender
 from lamplighter.adapters.mapping.command_payloads import STATE_CHARS_SAID
 from lamplighter.adapters.mapping.tables import LampPart
 from lamplighter.engine.client import Notification
@@ -49,6 +48,7 @@ from lamplighter.ontology.vocabulary import (
     REPORTED_STATE,
 )
 
+# Each row has an actuator and one value. A first result has all of one moment.
 QUERY = (
     "SELECT ?actuator ?desired ?reported ?recorded ?online ?by_hand ?command ?controls WHERE { "
     f"{desired_pattern('desired')} "
@@ -59,7 +59,6 @@ QUERY = (
     f"UNION {{ ?actuator <{COMMAND}> ?command }} "
     f"UNION {{ ?actuator <{CONTROLS}> ?controls }} }}"
 )
-"""Each row has an actuator and one value. A first result has all of one moment."""
 logger = EventLogger(__name__)
 
 
@@ -83,16 +82,25 @@ class ActuatorStates(NamedTuple):
     refused: int
 
 
+class OutputPolicy(NamedTuple):
+    """How an adapter keeps its devices in their states. kind: of the adapter, such as "mqtt"; retry: the pause after a
+    first failure, and the longest; follows_online: whether a device that comes online in the dataset is sent its states
+    again; follows: what adopted actuators control that follow their device by default."""
+
+    kind: str
+    retry: tuple[float, float] | None = None
+    follows_online: bool = True
+    follows: frozenset[Term] = frozenset()
+
+
 def _differing(before: Mapping[Term, object], after: Mapping[Term, object]) -> set[Term]:
     """The keys whose value is another object."""
     return {key for key in before.keys() | after.keys() if before.get(key) is not after.get(key)}
 
 
 class Output(Generic[Rule]):
-    """The actuators of one adapter. kind: of the adapter, such as "mqtt"; note: takes target and reason of a state that
-    is refused. retry: the pause after a first failure, and the longest. follows_online: whether a device that comes
-    online in the dataset is sent its states again. follows: what adopted actuators control that follow their device by
-    default. tried: set after the first result of the query of a rule for other actuators.
+    """The actuators of one adapter. note: takes target and reason of a state that is refused. tried: set
+    after the first result of the query of a rule for other actuators.
 
     It is one class because each change of rows, rules, queries or reports finds actuators by indices that all of them
     keep.
@@ -102,27 +110,21 @@ class Output(Generic[Rule]):
         self,
         client: AdapterClient,
         sender: Sender[Rule],
+        policy: OutputPolicy,
         *,
-        kind: str,
         note: Callable[[str, str], None] = lambda target, reason: None,
         counters: OutputCounters | None = None,
-        retry: tuple[float, float] | None = None,
-        follows_online: bool = True,
-        rejected: Callable[[], None] = lambda: None,
         tried: asyncio.Event | None = None,
-        follows: Collection[Term] = (),
     ) -> None:
         self.counters = OutputCounters() if counters is None else counters
         self._client = client
         self._sender = sender
-        self._kind = kind
+        self._policy = policy
+        self._kind = policy.kind
         self._note = note
-        self._writer = ActuationWriter(client, kind, self.counters)
-        self._delivery = Delivery(sender, self._writer, self.counters, note=note, settle=self._wake, retry=retry)
-        self._follows_online = follows_online
-        self._rejected = rejected
+        self._writer = ActuationWriter(client, policy.kind, self.counters)
+        self._delivery = Delivery(sender, self._writer, self.counters, note=note, settle=self._wake, retry=policy.retry)
         self._tried = tried
-        self._follows = frozenset(follows)
         self._lamps: dict[str, LampGroup[DrivenActuator[Rule]]] = {}
         self._changes = 0  # of wanted states in this run
         self._files: dict[Term, Rule] = {}
@@ -163,7 +165,7 @@ class Output(Generic[Rule]):
         before, self._queries = self._queries, []
         for rule in ordered:
             kept = next((one for one in before if one.rule == rule), None)
-            self._queries.append(kept or QueriedStates(rule, self._sender, self._kind, self._rejected))
+            self._queries.append(kept or QueriedStates(rule, self._sender, self._kind, self.counters))
         gone = [one for one in before if one not in self._queries]
         for one in gone:
             task = self._following.pop(one, None)
@@ -305,7 +307,7 @@ class Output(Generic[Rule]):
     def _apply(self, notification: Notification) -> None:
         """Takes a change of the result. Sequence 0 is the whole result and replaces all rows."""
         touched: set[Term] = set()
-        offline = self._offline(notification) if self._follows_online else set()
+        offline = self._offline(notification) if self._policy.follows_online else set()
         if notification.sequence == 0:
             for actuator in self._actuators.values():
                 for rows in actuator.rows.values():
@@ -363,7 +365,7 @@ class Output(Generic[Rule]):
             actuator = self._actuators[one]
             pointed = (self._pointed[node] for node in sorted(actuator.rows["command"]) if node in self._pointed)
             rule = self._files.get(one) or self._dataset.get(one) or next(pointed, None)
-            actuator.follows = one not in self._files and not self._follows.isdisjoint(actuator.rows["controls"])
+            actuator.follows = one not in self._files and not self._policy.follows.isdisjoint(actuator.rows["controls"])
             if rule != actuator.rule:
                 self._change_rule(actuator, rule, from_file=one in self._files)
                 if rule is not None:

@@ -11,10 +11,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+# Between changes of the dataset: after a first one, and at most.
 PAUSE_MIN_S, PAUSE_MAX_S = 0.5, 600.0
-"""Between changes of the dataset: after a first one, and at most."""
+# Devices whose pauses are remembered.
 DEVICES_MAX = 10_000
-"""Devices whose pauses are remembered."""
 
 
 Device = TypeVar("Device", bound=Hashable)

@@ -16,13 +16,13 @@ from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
 
+# Updates in one message to the gateway.
 PORTION_MAX = 50
-"""Updates in one message to the gateway."""
 PROBLEMS_QUEUED_MAX = 1_000
+# A problem that lasts is written after this time: the entities of a device are announced one by one.
 SETTLED_S = 1.0
-"""A problem that lasts is written after this time: the entities of a device are announced one by one."""
+# After it, more lasting problems may be written.
 AGAIN_S = 5.0
-"""After it, more lasting problems may be written."""
 
 logger = EventLogger(__name__)
 
@@ -47,12 +47,12 @@ class ProblemWriter:
         self._texts: deque[str] = deque([self._problems.forgetting(self._sources)])
         self._work = asyncio.Event()
         self._work.set()
+        # Those that are not written yet, the newest about each thing.
         self._lasting: dict[tuple[str, ...], Problem] = {}
-        """Those that are not written yet, the newest about each thing."""
+        # Those that last now.
         self._current: dict[tuple[str, ...], Problem] = {}
-        """Those that last now."""
+        # When they are written, as time of the loop.
         self._lasting_at: float | None = None
-        """When they are written, as time of the loop."""
 
     def note(self, problem: Problem) -> None:
         """Lists a problem in the dataset, within bounds of `Problems`."""

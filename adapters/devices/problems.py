@@ -28,15 +28,15 @@ from lamplighter.ontology.vocabulary import (
     SOURCE,
 )
 
+# Problems at once; the one that is longest not seen goes first.
 KEPT_MAX = 500
-"""Problems at once; the one that is longest not seen goes first."""
 NEW_PER_MINUTE_MAX = 120
+# The count of a problem is written at most this often.
 AGAIN = timedelta(minutes=1)
-"""The count of a problem is written at most this often."""
 LASTING_MAX = 5_000
+# Problems of devices that last until their announcements change, and how many are written in a minute. The number of
+# devices bounds them, and they are not forgotten for others.
 LASTING_PER_MINUTE_MAX = 300
-"""Problems of devices that last until their announcements change, and how many are written in a minute. The number of
-devices bounds them, and they are not forgotten for others."""
 _MINUTE = timedelta(minutes=1)
 
 
@@ -57,8 +57,8 @@ class Problems:
         self._base_iri = base_iri
         self._graph = iri(f"{base_iri}graph/problems")
         self._known: OrderedDict[Term, _Known] = OrderedDict()
+        # Their reasons.
         self._lasting: dict[Term, str] = {}
-        """Their reasons."""
         self._minute: tuple[datetime, int] | None = None
         self._lasting_minute: tuple[datetime, int] | None = None
 

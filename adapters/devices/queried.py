@@ -6,19 +6,19 @@ Of several rows for one target the greatest holds, so that it depends on the res
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic, NamedTuple, Protocol
 
-from lamplighter.adapters.devices.sender import Rule, Sender
+from lamplighter.adapters.devices.sender import OutputCounters, Rule, Sender
 from lamplighter.engine.client import Notification
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import Bag, Term
 
+# Rules with a query; each has a subscription.
 QUERIES_MAX = 100
-"""Rules with a query; each has a subscription."""
+# An actuator and a target of it.
 Key = tuple[Term, str]
-"""An actuator and a target of it."""
 
 logger = EventLogger(__name__)
 
@@ -53,14 +53,14 @@ class QueryRule(Protocol[Rule]):
 
 
 class QueriedStates(Generic[Rule]):
-    """The rows of one rule. rejected: called for each row that gives nothing.
+    """The rows of one rule. counters: counts each row that gives nothing.
     known: whether a whole result was taken, or there will be none."""
 
-    def __init__(self, rule: QueryRule[Rule], sender: Sender[Rule], kind: str, rejected: Callable[[], None]) -> None:
+    def __init__(self, rule: QueryRule[Rule], sender: Sender[Rule], kind: str, counters: OutputCounters) -> None:
         self.rule = rule
         self._sender = sender
         self._kind = kind
-        self._reject = rejected
+        self._counters = counters
         self._rows: dict[str, Counter[tuple[Term, Term, tuple[tuple[str, str], ...]]]] = {}  # by target
         self._rules: dict[tuple[Term, str, tuple[tuple[str, str], ...]], Rule] = {}
         self._rejected: set[frozenset[tuple[str, Term]]] = set()
@@ -140,7 +140,7 @@ class QueriedStates(Generic[Rule]):
                     self._rejected.discard(key)
                 elif key not in self._rejected:
                     self._rejected.add(key)
-                    self._reject()
+                    self._counters.rejected_rows += 1
                     logger.warning(
                         f"{self._kind} row rejected", actuator=row.get("actuator"), rule=self.rule.place, reason=error
                     )

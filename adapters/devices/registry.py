@@ -65,16 +65,15 @@ from lamplighter.ontology.vocabulary import (
 )
 
 Adoption = Literal["proposed", "adopted", "ignored", "retired"]
+# The setting: whether a person decides about proposed devices.
 Adopt = Literal["ask", "all"]
-"""The setting: whether a person decides about proposed devices."""
 
+# Values in one stream rule; a topic or resource with more has further rules.
 READS_MAX = 100
-"""Values in one stream rule; a topic or resource with more has further rules."""
+# Of a stored name that a person gave; it is shown cut.
 GIVEN_CHARS_MAX = 4096
-"""Of a stored name that a person gave; it is shown cut."""
+# Of a sensor's table: those that all values of a message share. Registers that are read in two ways are two resources.
 _STREAM_KEYS = ("topic", "broker", "resource", "accept", "poll_s", "feature", "platform", *REGISTER_KEYS)
-"""Of a sensor's table: those that all values of a message share. Registers that are read in two ways are two
-resources."""
 
 _LIVE = f"?thing <{LIVE_OBSERVATION}> ?made"
 _Triple = tuple[Term, str, Term]

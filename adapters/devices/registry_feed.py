@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient
 from lamplighter.adapters.devices.availability import online_update
@@ -30,19 +31,27 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.terms import Bag
 
+# Updates in one message to the gateway.
 PORTION_MAX = 50
-"""Updates in one message to the gateway."""
+# SPARQL in one message to the gateway. A longer update goes alone.
 UPDATE_CHARS_MAX = 256 * 1024
-"""SPARQL in one message to the gateway. A longer update goes alone."""
 
 logger = EventLogger(__name__)
+
+
+class FeedScope(NamedTuple):
+    """kind: of the adapter, such as "mqtt"; adopt: what becomes of a device that is announced; sources: of its devices
+    and problems. Those of other sources are left to other adapters."""
+
+    kind: str
+    adopt: Adopt
+    sources: frozenset[str]
 
 
 class RegistryFeed:
     """The devices and problems of one adapter.
 
-    kind: of the adapter, such as "mqtt"; sources: of its devices and problems. Those of other sources are left to other
-    adapters. on_entries: called when `entries` may have changed. entries: devices of the dataset by identity. ready:
+    on_entries: called when `entries` may have changed. entries: devices of the dataset by identity. ready:
     set once they are known. refused: whether the gateway refuses the subscription; then nothing is proposed. rejected:
     updates that the gateway refused.
     """
@@ -52,9 +61,7 @@ class RegistryFeed:
         client: AdapterClient,
         *,
         base_iri: str,
-        kind: str,
-        adopt: Adopt,
-        sources: Iterable[str],
+        scope: FeedScope,
         on_entries: Callable[[], None],
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -64,20 +71,18 @@ class RegistryFeed:
         self.refused = False
         self.rejected = 0
         self._client = client
-        self._kind = kind
-        self._adopt: Adopt = adopt
-        self._sources = frozenset(sources)
+        self._kind, self._adopt, self._sources = scope
         self._on_entries = on_entries
         self._clock = clock
-        self._problems = ProblemWriter(client, base_iri=base_iri, kind=kind, sources=self._sources, clock=clock)
+        self._problems = ProblemWriter(client, base_iri=base_iri, kind=self._kind, sources=self._sources, clock=clock)
         self._announced: dict[str, Device] = {}
         self._gone: set[str] = set()
         self._unsettled: dict[str, None] = {}
         self._pauses: Pauses[str] = Pauses()
+        # What the dataset is to say of devices.
         self._online: dict[str, bool] = {}
-        """What the dataset is to say of devices."""
+        # Updates of no one identity that are sent again.
         self._texts: deque[str] = deque()
-        """Updates of no one identity that are sent again."""
         self._work = asyncio.Event()
 
     def announce(self, devices: Iterable[Device], gone: Iterable[str] = ()) -> None:

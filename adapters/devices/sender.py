@@ -1,8 +1,9 @@
-"""What an adapter does so that `output` keeps its devices in their desired states."""
+"""What an adapter does so that `output` keeps its devices in their desired states, and what is counted of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -112,3 +113,24 @@ class Sender(Protocol[Rule]):
         Raises PayloadError, whose reason is for people, if the state is never sent; RefusedByDevice and other
         UpstreamErrors if it is to be sent again later; NotRepeatedError; Outdated."""
         ...
+
+
+@dataclass(slots=True)
+class OutputCounters:
+    """Since the adapter was made. sent: messages with states, repeated ones too; acknowledged: those of them that
+    were; failed: the others; outdated: attempts that were ended as another state was wanted, and count as neither;
+    reasserted: messages for devices that have acknowledged the state before; refused: states that are never sent, and
+    those that a device refuses; reported: states of devices that were stored; followed: reports that became the
+    desired state; unrecorded: actuations and reports that the gateway refused to store; rejected_rows: rows of queries
+    that give no command."""
+
+    sent: int = 0
+    acknowledged: int = 0
+    failed: int = 0
+    outdated: int = 0
+    reasserted: int = 0
+    refused: int = 0
+    reported: int = 0
+    followed: int = 0
+    unrecorded: int = 0
+    rejected_rows: int = 0

@@ -28,8 +28,8 @@ from lamplighter.adapters.devices.draft import (
 )
 
 _SOURCE = re.compile(r"[a-z][a-z0-9]{0,31}")
+# The source of devices whose tables have resources instead of topics.
 _COAP = "coap"
-"""The source of devices whose tables have resources instead of topics."""
 _KIND = re.compile(r"gateway:[A-Za-z0-9]{1,64}|property/([^/]+)")
 
 

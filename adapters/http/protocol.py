@@ -20,6 +20,7 @@ from lamplighter.engine.client.outward import AddressRefusedError, OutwardAnswer
 from lamplighter.engine.client.outward import origin as url_origin
 from lamplighter.engine.errors import PayloadError
 
+# Of the content formats that rules have.
 MEDIA_TYPES = {
     "text": "text/plain",
     "json": "application/json",
@@ -28,12 +29,11 @@ MEDIA_TYPES = {
     "senml+cbor": "application/senml+cbor",
     "octets": "application/octet-stream",
 }
-"""Of the content formats that rules have."""
 _TYPES = {FORMAT_NUMBERS[name]: media for name, media in MEDIA_TYPES.items()}
 _NUMBERS = {media: number for number, media in _TYPES.items()}
 _SAFE = "%/:?#[]@!$&'()*+,;=-._~"
+# Of a text of a device that is shown to people.
 SAID_BYTES_MAX = 200
-"""Of a text of a device that is shown to people."""
 
 
 class HttpDevices(PolledProtocol):
@@ -54,7 +54,7 @@ class HttpDevices(PolledProtocol):
 
     async def read(self, request: DeviceRequest) -> DeviceReply:
         media = "*/*" if request.accept is None else _media_type(request.accept)
-        answer = await self._asked(request, {"Accept": media})
+        answer = await self._send(request, {"Accept": media})
         if not 200 <= answer.status < 300:
             return _refusing(answer)
         if len(answer.body) > request.limit:
@@ -66,13 +66,13 @@ class HttpDevices(PolledProtocol):
 
     async def write(self, request: DeviceRequest) -> DeviceReply:
         headers = {} if request.format is None else {"Content-Type": _media_type(request.format)}
-        answer = await self._asked(request, headers)
+        answer = await self._send(request, headers)
         return DeviceReply(str(answer.status)) if 200 <= answer.status < 300 else _refusing(answer)
 
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def _asked(self, request: DeviceRequest, headers: dict[str, str]) -> OutwardAnswer:
+    async def _send(self, request: DeviceRequest, headers: dict[str, str]) -> OutwardAnswer:
         secret = self._credentials.authorizations.get(origin(request.uri))
         if secret is not None:
             headers = headers | {"Authorization": secret}

@@ -23,14 +23,14 @@ from lamplighter.adapters.networks import Networks
 from lamplighter.engine.errors import UpstreamError
 
 IDLE_S = 60.0
+# Names of exception codes (Modbus Application Protocol V1.1b3, section 7).
 EXCEPTIONS = {
     1: "illegal function", 2: "illegal data address", 3: "illegal data value", 4: "server device failure",
     5: "acknowledge", 6: "server device busy", 8: "memory parity error", 10: "gateway path unavailable",
     11: "gateway target device failed to respond",
 }  # fmt: skip
-"""Names of exception codes (Modbus Application Protocol V1.1b3, section 7)."""
+# Codes of requests that a device would refuse again.
 REFUSALS = frozenset((1, 2, 3))
-"""Codes of requests that a device would refuse again."""
 _READS: dict[Entity, int] = {"coil": 1, "discrete_input": 2, "holding_register": 3, "input_register": 4}
 
 # Its lines of errors have the bytes of messages.
@@ -133,7 +133,7 @@ class ModbusConnection:
         self, unit: int, function: int, call: Callable[[AsyncModbusTcpClient], Awaitable[ModbusPDU]]
     ) -> ModbusPDU:
         """The answer of the function."""
-        used = await self._opened()
+        used = await self._connection()
         answer = asyncio.ensure_future(call(used.client))
         ending = asyncio.ensure_future(used.lost.wait())
         try:
@@ -159,7 +159,7 @@ class ModbusConnection:
             raise UpstreamError("the answer is of another function than the request")
         return found
 
-    async def _opened(self) -> OpenConnection:
+    async def _connection(self) -> OpenConnection:
         """An open connection. Raises UpstreamError and NotAllowedError."""
         if self._open is not None and self._open.lost.is_set():
             self.close()

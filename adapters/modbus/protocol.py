@@ -11,7 +11,7 @@ from lamplighter.adapters.mapping.registers import BIT_ENTITIES, body_registers,
 from lamplighter.adapters.mapping.tables import OCTETS
 from lamplighter.adapters.modbus.connection import REFUSALS, ModbusConnection, ModbusExceptionError, SilentUnitError
 from lamplighter.adapters.modbus.settings import ModbusSettings
-from lamplighter.adapters.modbus.spans import Span, joined
+from lamplighter.adapters.modbus.spans import Span, join_spans
 from lamplighter.adapters.networks import Networks
 from lamplighter.adapters.parts import AdapterInput
 from lamplighter.adapters.resources.exchange import DeviceRequest
@@ -19,13 +19,13 @@ from lamplighter.adapters.resources.polled import DeviceReply, PolledProtocol
 from lamplighter.adapters.resources.polled_adapter import PolledParts, polled_parts
 from lamplighter.engine.errors import PayloadError
 
+# Codes of replies, as in HTTP; the text of a reply has the exception.
 DONE, REFUSED, NOT_NOW = "200", "400", "503"
-"""Codes of replies, as in HTTP; the text of a reply has the exception."""
+# Exceptions of a device that does not give all registers of a request together.
 _APART = frozenset((2, 3))
-"""Exceptions of a device that does not give all registers of a request together."""
 ALONE_MAX = 10_000
+# Polls of one moment come one after the other within so long.
 JOIN_S = 0.005
-"""Polls of one moment come one after the other within so long."""
 
 
 class _AskedSpan(NamedTuple):
@@ -42,8 +42,8 @@ class ModbusProtocol(PolledProtocol):
         self._settings = settings
         self._networks = networks
         self._connections: dict[str, ModbusConnection] = {}
+        # Spans, with their devices, that are not read together with others.
         self._alone: dict[tuple[str, Span], None] = {}
-        """Spans, with their devices, that are not read together with others."""
 
     async def read(self, request: DeviceRequest) -> DeviceReply:
         reply, _ = await self.read_with(request, ())
@@ -58,7 +58,7 @@ class ModbusProtocol(PolledProtocol):
         span = _span(place_of(request.uri))
         near = [_AskedSpan(one, _span(place_of(one.uri))) for one in others]
         near = [one for one in near if (device, one.span) not in self._alone]
-        wide = span if (device, span) in self._alone else joined(span, (one.span for one in near))
+        wide = span if (device, span) in self._alone else join_spans(span, (one.span for one in near))
         together = [one for one in near if wide.covers(one.span)]
         try:
             if wide != span:

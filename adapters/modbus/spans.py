@@ -29,7 +29,7 @@ class Span(NamedTuple):
         )
 
 
-def joined(wanted: Span, others: Iterable[Span]) -> Span:
+def join_spans(wanted: Span, others: Iterable[Span]) -> Span:
     """A span around `wanted` with others that reach it without a gap, within what one request may read.
 
     There is no gap, because a device refuses a request with an address that it does not have.

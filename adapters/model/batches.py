@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import TypeVar
 
+# Readings that are written together, besides those of the last message: each takes 2 kB as an update, and one message
+# can have thousands.
 BATCH_READINGS_MAX = 4_096
-"""Readings that are written together, besides those of the last message: each takes 2 kB as an update, and one message
-can have thousands."""
+# How long messages are read in one go, besides the time of one message.
 SLICE_S = 0.02
-"""How long messages are read in one go, besides the time of one message."""
+# How often readings that `throttle_s` holds back are looked at.
 HELD_CHECK_S = 0.5
-"""How often readings that `throttle_s` holds back are looked at."""
 
 Message = TypeVar("Message")
 

@@ -26,8 +26,8 @@ from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.sharing import portions
 from lamplighter.engine.terms import Term, lexical
 
+# SPARQL in one message to the gateway, well below the limit of its socket. A longer update goes alone.
 UPDATE_CHARS_MAX = 512 * 1024
-"""SPARQL in one message to the gateway, well below the limit of its socket. A longer update goes alone."""
 
 logger = EventLogger(__name__)
 
@@ -84,9 +84,19 @@ class Warn(Protocol):
         ...
 
 
+class ModelSettings(Protocol):
+    """Of the table of an adapter. events_kept, streams_max: as of `EventModel`."""
+
+    @property
+    def model(self) -> Literal["latest", "event"]: ...
+    @property
+    def events_kept(self) -> int: ...
+    @property
+    def streams_max(self) -> int: ...
+
+
 class ReadingCommits:
-    """Writes readings in a model. kind: of the adapter, such as "mqtt"; events_kept, streams_max: of `EventModel`;
-    counters: counted here.
+    """Writes readings in a model. kind: of the adapter, such as "mqtt"; counters: counted here.
 
     repeats: which readings are dropped. numbered: whether the gateway tells the numbers of commits; without them,
     batches have to be written in turn.
@@ -97,9 +107,7 @@ class ReadingCommits:
         client: UpdatesClient,
         *,
         kind: str,
-        model: Literal["latest", "event"],
-        events_kept: int,
-        streams_max: int,
+        settings: ModelSettings,
         counters: CommitCounters,
         warn: Warn,
     ) -> None:
@@ -108,10 +116,11 @@ class ReadingCommits:
         self._counters = counters
         self._warn = warn
         self._model: LatestModel | EventModel = LatestModel()
-        if model == "event":
-            self._model = EventModel(events_kept, streams_max)
-        self.repeats = Repeats(streams_max)
-        self._lifetimes = None if model == "event" else Lifetimes(streams_max)
+        if settings.model == "event":
+            self._model = EventModel(settings.events_kept, settings.streams_max)
+        self.repeats = Repeats(settings.streams_max)
+        # An event keeps the value of its time: it does not end.
+        self._lifetimes = None if settings.model == "event" else Lifetimes(settings.streams_max)
         self._described: set[Term] = set()
         self._changes = 0
         self.numbered = False

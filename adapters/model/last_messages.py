@@ -13,16 +13,16 @@ import msgspec
 
 from lamplighter.engine.client import KeptMessage, MessagePlace
 
+# Topics and resources; those whose message is the oldest are forgotten first.
 PLACES_MAX = 2_000
-"""Topics and resources; those whose message is the oldest are forgotten first."""
+# Of all payloads.
 BYTES_MAX = 1024 * 1024
-"""Of all payloads."""
+# Of one payload; of a longer one, the beginning is kept.
 PAYLOAD_BYTES_MAX = 8 * 1024
-"""Of one payload; of a longer one, the beginning is kept."""
+# Of a topic; messages of longer ones are not kept.
 PLACE_CHARS_MAX = 1_000
-"""Of a topic; messages of longer ones are not kept."""
+# Of an answer as JSON; the gateway takes 128 KiB.
 ANSWER_BYTES_MAX = 100 * 1024
-"""Of an answer as JSON; the gateway takes 128 KiB."""
 
 
 class LastMessages:

@@ -23,12 +23,12 @@ class LatestModel:
     of streams whose messages have one."""
 
     def __init__(self) -> None:
+        # Time problem, and the term for no value.
         self._marks: dict[Term, tuple[str | None, Term | None]] = {}
-        """Time problem, and the term for no value."""
+        # `_UNKNOWN`: the live reading has a time problem, so its time does not compare.
         self._times: dict[Term, Term] = {}
-        """`_UNKNOWN`: the live reading has a time problem, so its time does not compare."""
+        # Streams whose next update has to compare the times itself; an earlier run wrote the live reading.
         self._first: set[Term] = set()
-        """Streams whose next update has to compare the times itself; an earlier run wrote the live reading."""
 
     def description(self, stream: Stream) -> str:
         return description_update(stream)

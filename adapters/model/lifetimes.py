@@ -22,8 +22,8 @@ from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine.terms import Term
 from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, NIL_REASON, NUMERIC_VALUE, RESULT_TIME, TIME_PROBLEM
 
+# In a lifetime: twice as many updates of a value may be pending.
 WINDOWS = 10
-"""In a lifetime: twice as many updates of a value may be pending."""
 
 
 class ValueEnd(NamedTuple):
@@ -39,8 +39,8 @@ class Lifetimes:
 
     def __init__(self, streams_max: int) -> None:
         self._streams_max = streams_max
+        # Its end, and whether it has an update.
         self._windows: OrderedDict[tuple[Term, str], tuple[datetime, bool]] = OrderedDict()
-        """Its end, and whether it has an update."""
 
     def ends(self, reading: Reading) -> list[ValueEnd]:
         """What ends the value of a reading that is written."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Set
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine.terms import Term
 
+# Of all streams, on average; those of usual names have 800. Long topics make no more than so many streams.
 STREAM_CHARS_MEAN = 2_000
-"""Of all streams, on average; those of usual names have 800. Long topics make no more than so many streams."""
 
 
 class StreamOwners:

@@ -432,9 +432,7 @@ def _reading_commits(
     return ReadingCommits(
         client,
         kind="mqtt",
-        model=settings.model,
-        events_kept=settings.events_kept,
-        streams_max=settings.streams_max,
+        settings=settings,
         counters=counters,
         warn=warn,
     )

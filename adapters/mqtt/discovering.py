@@ -17,7 +17,7 @@ from lamplighter.adapters.client import AdapterClient
 from lamplighter.adapters.devices.availability import Availabilities
 from lamplighter.adapters.devices.device import Device, Problem
 from lamplighter.adapters.devices.registry import Adopt
-from lamplighter.adapters.devices.registry_feed import RegistryFeed
+from lamplighter.adapters.devices.registry_feed import FeedScope, RegistryFeed
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, CommandRule
 from lamplighter.adapters.mapping.tables import CommandTable
 from lamplighter.adapters.model.failures import Failures
@@ -57,9 +57,7 @@ class Discovering:
         self.feed = RegistryFeed(
             client,
             base_iri=base_iri,
-            kind="mqtt",
-            adopt=adopt,
-            sources=SOURCES,
+            scope=FeedScope("mqtt", adopt, frozenset(SOURCES)),
             on_entries=self._follow_entries,
             clock=clock,
         )

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from lamplighter.adapters.client import AdapterClient
 from lamplighter.adapters.devices.kinds import KINDS
-from lamplighter.adapters.devices.output import Output, ReportedState
+from lamplighter.adapters.devices.output import Output, OutputPolicy, ReportedState
 from lamplighter.adapters.mapping import CommandRule, PublishRule
 from lamplighter.adapters.mapping.patterns import own_topics
 from lamplighter.adapters.mqtt.announcer import Announcer
@@ -61,8 +61,8 @@ class Outward:
     ) -> None:
         sender = MqttSender(inboxes, settings.commands, now, adopted)
         # Over MQTT only: a CoAP device that was rebooted reports another state, and is no person.
-        follows = {iri(GATEWAY + name) for name, kind in KINDS.items() if kind.follows}
-        self._output = Output(client, sender, kind="mqtt", note=warnings.state, follows=follows)
+        follows = frozenset(iri(GATEWAY + name) for name, kind in KINDS.items() if kind.follows)
+        self._output = Output(client, sender, OutputPolicy("mqtt", follows=follows), note=warnings.state)
         self._rows = RowPublisher(client, inboxes, warnings.outward, reader)
         self._announcers = {
             name: Announcer(

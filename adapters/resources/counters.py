@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lamplighter.adapters.devices.counters import OutputCounters
+from lamplighter.adapters.devices.sender import OutputCounters
 from lamplighter.adapters.resources.exchange import ObservationCounters
 
 
 @dataclass(slots=True)
 class ResourceCounters(OutputCounters):
     """Since the adapter was made. retried: attempts that repeat a failed one; outside: attempts that were not sent,
-    because the device may not be sent to; rejected_rows: rows of queries that give no command."""
+    because the device may not be sent to."""
 
     retried: int = 0
     outside: int = 0
-    rejected_rows: int = 0
     observations: ObservationCounters = field(default_factory=ObservationCounters)
 
     def counts(self) -> dict[str, int]:

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple, Protocol
 
 from lamplighter.adapters.specs import Kind
 
+# Of a request, and of an answer.
 BODY_BYTES_MAX = 65_536
-"""Of a request, and of an answer."""
 
 
 def always() -> bool:

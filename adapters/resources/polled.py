@@ -39,14 +39,14 @@ from lamplighter.adapters.specs import Kind
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.pacing import back_off_s
 
+# After so many failures in a row a device counts as unreachable.
 FAILURES_MAX = 3
-"""After so many failures in a row a device counts as unreachable."""
+# Two polls of a resource are apart by at least this part of their interval.
 POLL_GAP = 0.1
-"""Two polls of a resource are apart by at least this part of their interval."""
+# A state is old after so many intervals without another one.
 FRESH_POLLS = 2.5
-"""A state is old after so many intervals without another one."""
+# Devices that do not answer whose pauses are remembered.
 SILENT_MAX = 10_000
-"""Devices that do not answer whose pauses are remembered."""
 
 
 class DeviceReply(NamedTuple):

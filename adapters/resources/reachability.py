@@ -27,10 +27,10 @@ from lamplighter.ontology.vocabulary import (
     UNREACHABLE,
 )
 
+# How often it is looked which devices are to be written.
 CHECK_S = 1.0
-"""How often it is looked which devices are to be written."""
+# Devices in one message to the gateway.
 TOGETHER_MAX = 50
-"""Devices in one message to the gateway."""
 _OWN = (ONLINE, LAST_SEEN, UNREACHABLE)
 
 logger = EventLogger(__name__)

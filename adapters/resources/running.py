@@ -20,7 +20,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Generic, Protocol, TypeVar
 
 from lamplighter.adapters.counting import keep_counters
-from lamplighter.adapters.devices.output import Output
+from lamplighter.adapters.devices.output import Output, OutputPolicy
 from lamplighter.adapters.devices.queried import QueryRule
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import ResourceRules
@@ -77,12 +77,9 @@ class RunningResources:
         self.output: Output[BoundCommand] = Output(
             context.client,
             ResourceSender(exchanges, basis.counters, self.reachability, self.states),
-            kind=basis.kind,
+            OutputPolicy(basis.kind, (settings.retry_min_s, settings.retry_max_s), follows_online=False),
             note=warnings.state,
             counters=basis.counters,
-            retry=(settings.retry_min_s, settings.retry_max_s),
-            follows_online=False,
-            rejected=self._rejected,
             tried=context.tried,
         )
         self.sensors = ResourceSensors(exchanges, basis, self.reachability)
@@ -161,9 +158,6 @@ class RunningResources:
             return None
         return set().union(*found)
 
-    def _rejected(self) -> None:
-        self.basis.counters.rejected_rows += 1
-
 
 Resources = TypeVar("Resources", bound=RunningResources)
 
@@ -175,8 +169,8 @@ class ResourceAdapter(ABC, Generic[Resources]):
     are not followed.
     """
 
+    # Its health while it does not run.
     nothing: ResourceHealth = ResourceHealth()
-    """Its health while it does not run."""
 
     def __init__(
         self,

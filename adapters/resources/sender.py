@@ -38,8 +38,8 @@ from lamplighter.adapters.resources.states import DeviceStates
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 
+# Of a device's text, in a reason.
 TEXT_CHARS_MAX = 200
-"""Of a device's text, in a reason."""
 
 logger = EventLogger(__name__)
 

@@ -45,20 +45,20 @@ from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Term
 
+# States of so long are written together.
 TURN_S = 0.02
-"""States of so long are written together."""
+# States that wait for the gateway. Sensors whose states are one too many are asked again afterwards.
 STATES_MAX, STATES_BYTES_MAX = 4_096, 4 * 1024 * 1024
-"""States that wait for the gateway. Sensors whose states are one too many are asked again afterwards."""
+# How fast observations begin at the start.
 REGISTRATIONS_PER_S = 200
-"""How fast observations begin at the start."""
+# How often it is looked which sensors are unreachable or silent.
 CHECK_S = 1.0
-"""How often it is looked which sensors are unreachable or silent."""
+# A sensor that reports regularly is asked for its state after so many of its learned intervals without a report.
 SILENT_INTERVALS = 3.0
-"""A sensor that reports regularly is asked for its state after so many of its learned intervals without a report."""
 
 
+# If the gateway took longer for a turn, states may have waited, and the silence does not count.
 STALL_S = 5.0
-"""If the gateway took longer for a turn, states may have waited, and the silence does not count."""
 
 
 class SensorStates(NamedTuple):
@@ -137,9 +137,7 @@ class ResourceSensors:
         self._commits = ReadingCommits(
             context.client,
             kind=exchanges.kind,
-            model=settings.model,
-            events_kept=settings.events_kept,
-            streams_max=settings.streams_max,
+            settings=settings,
             counters=self.counters,
             warn=basis.warnings.reading,
         )

@@ -24,10 +24,10 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import TokenBucket
 from lamplighter.engine.terms import Term
 
+# How often it is looked which observations have lost their device.
 CHECK_S = 1.0
-"""How often it is looked which observations have lost their device."""
+# Starts of a device that are logged. A device says itself that it has started.
 STARTS_PER_S, STARTS_BURST = 1 / 600, 5
-"""Starts of a device that are logged. A device says itself that it has started."""
 
 logger = EventLogger(__name__)
 

@@ -18,8 +18,8 @@ from lamplighter.engine.errors import ConfigurationError
 
 Document = TypeVar("Document")
 
+# The highest format that is read. A file without the member ``format`` has 1, as those of version 0.1 have.
 FORMAT = 1
-"""The highest format that is read. A file without the member ``format`` has 1, as those of version 0.1 have."""
 
 
 def state_document(path: Path, read: Any, kind: type[Document]) -> Document:

@@ -69,8 +69,8 @@ class CodeGenerator(JoinCodegen):
     It is one class because its methods, one for each kind of node, call each other recursively.
     """
 
+    # The variables of the solution around the EXISTS that is being written.
     _ambient: frozenset[Variable] = frozenset()
-    """The variables of the solution around the EXISTS that is being written."""
     _given: Node | None = None
 
     def assume(self, node: Node) -> None:

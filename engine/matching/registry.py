@@ -20,10 +20,10 @@ from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Binding, Term
 
+# Shapes that are remembered to have no plan, and queries whose plan needs too much work.
 UNPLANNED_MAX = 256
-"""Shapes that are remembered to have no plan, and queries whose plan needs too much work."""
+# Characters of their texts.
 UNPLANNED_CHARACTERS_MAX = 512 * 1024
-"""Characters of their texts."""
 
 
 class ShapeRegistry:

@@ -44,27 +44,27 @@ from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.store.renewal import native_quads
 from lamplighter.engine.terms import Quad, Term
 
+# Quads that are read for one query, at 2 us each.
 READ_MAX = 400
-"""Quads that are read for one query, at 2 us each."""
+# Removed quads that the store may pass over while it reads, at 0.06 us each.
 PASSED_OVER_MAX = 40_000
-"""Removed quads that the store may pass over while it reads, at 0.06 us each."""
+# Characters of the quads that are read.
 CHARACTERS_MAX = 256 * 1024
-"""Characters of the quads that are read."""
 
 Native = ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple | ox.DefaultGraph
 
 _TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
 _SUBJECT, _PREDICATE, _OBJECT, _GRAPH = range(4)
+# How many quads a list is expected to have, by the position of its term; decides which one is read first.
 _ORDER = {_SUBJECT: 1, _OBJECT: 8, _GRAPH: 32, _PREDICATE: 10_000}
-"""How many quads a list is expected to have, by the position of its term; decides which one is read first."""
 _CLASS, _ALL = 128, 1_000_000
 _TERM: tuple[Callable[[ox.Quad], Native], ...] = tuple(
     map(attrgetter, ("subject", "predicate", "object", "graph_name"))
 )
 _DEFAULT = ox.DefaultGraph()
 
+# Variable -> all values that it can have in a solution, and maybe more; without an entry, any value.
 Candidates = dict[Variable, frozenset[Native]]
-"""Variable -> all values that it can have in a solution, and maybe more; without an entry, any value."""
 
 
 class TooLarge(Exception):

@@ -34,10 +34,10 @@ from lamplighter.engine.sparql.requests import canonical, declarations_and_body,
 from lamplighter.engine.sparql.skeletons import Lifted, skeleton_of
 
 TEXT_MAX = 4096
+# Characters and tokens of the longest text. QueryReads a new skeleton takes 10 ms at most, and once.
 TOKENS_MAX = 256
-"""Characters and tokens of the longest text. QueryReads a new skeleton takes 10 ms at most, and once."""
+# Triple patterns. The store takes 0.5 s to order 100 of them, by the fourth power of their number; 16 take 1 ms.
 PATTERNS_MAX = 16
-"""Triple patterns. The store takes 0.5 s to order 100 of them, by the fourth power of their number; 16 take 1 ms."""
 
 _LISTED = """
 SELECT ASK CONSTRUCT DISTINCT REDUCED WHERE FROM NAMED GRAPH OPTIONAL UNION MINUS FILTER EXISTS NOT BIND AS VALUES UNDEF
@@ -45,8 +45,8 @@ GROUP BY HAVING ORDER ASC DESC LIMIT OFFSET A TRUE FALSE COUNT SUM MIN MAX AVG B
 ISIRI ISURI ISBLANK ISLITERAL ISNUMERIC STR LANG DATATYPE LANGMATCHES STRLEN SUBSTR STRBEFORE STRAFTER STRSTARTS STRENDS
 CONTAINS ABS ROUND CEIL FLOOR NOW YEAR MONTH DAY HOURS MINUTES SECONDS TIMEZONE TZ
 """
+# Words that such a query may have. Not those of regular expressions, and of functions whose results may be long.
 _WORDS = frozenset(_LISTED.split())
-"""Words that such a query may have. Not those of regular expressions, and of functions whose results may be long."""
 
 
 @dataclass(frozen=True)

@@ -29,21 +29,21 @@ from lamplighter.engine.store.quad_store import QuadStore, query_native
 from lamplighter.engine.terms import Term
 
 READS_MAX = 1024
+# Skeletons that are remembered, and their characters together.
 READS_CHARACTERS_MAX = 256 * 1024
-"""Skeletons that are remembered, and their characters together."""
+# Units of about 1 us: solutions, times the steps that each may take.
 WORK_MAX = 5000
-"""Units of about 1 us: solutions, times the steps that each may take."""
+# A bound on the characters of an answer.
 ANSWER_CHARACTERS_MAX = 1024 * 1024
-"""A bound on the characters of an answer."""
+# Graphs that a query may be restricted to; the store looks a pattern up in each of them.
 GRAPHS_MAX = 64
-"""Graphs that a query may be restricted to; the store looks a pattern up in each of them."""
+# Quads of an excerpt that the store passes over in a unit, when it looks for those of a pattern.
 _PASSED_PER_UNIT = 32
-"""Quads of an excerpt that the store passes over in a unit, when it looks for those of a pattern."""
 
+# Tokens of expressions that the store evaluates for a solution in a unit, if their operands are short.
 _TOKENS_PER_UNIT = 8
-"""Tokens of expressions that the store evaluates for a solution in a unit, if their operands are short."""
+# Characters of an operand that take the store as long as calling the function.
 _COPIED_PER_UNIT = 512
-"""Characters of an operand that take the store as long as calling the function."""
 
 Native = ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples
 

@@ -26,8 +26,8 @@ class Constant(NamedTuple):
     number: int
 
 
+# A position of a pattern. A `Term` is implied by the grammar, such as rdf:type by ``a``.
 Part = Variable | Constant | Term
-"""A position of a pattern. A `Term` is implied by the grammar, such as rdf:type by ``a``."""
 
 
 class Pattern(NamedTuple):
@@ -43,10 +43,10 @@ class Pattern(NamedTuple):
     graph: Part | None
 
 
+# Predicates of the patterns that take a triple term apart; no term of a dataset equals them. A pattern with
+# `TRIPLE_TERM` relates a triple term (s) to its subject (o) and rest (graph), one with `TRIPLE_REST` the rest (s) to
+# predicate (o) and object (graph). They match no quad: whoever knows one side of them computes the other.
 TRIPLE_TERM, TRIPLE_REST = "triple term", "rest of a triple term"
-"""Predicates of the patterns that take a triple term apart; no term of a dataset equals them. A pattern with
-`TRIPLE_TERM` relates a triple term (s) to its subject (o) and rest (graph), one with `TRIPLE_REST` the rest (s) to
-predicate (o) and object (graph). They match no quad: whoever knows one side of them computes the other."""
 
 
 def takes_apart(pattern: Pattern) -> bool:

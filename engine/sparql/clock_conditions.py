@@ -16,8 +16,8 @@ from lamplighter.engine.sparql.algebra import Exists, Expression, Variable, with
 from lamplighter.engine.sparql.clock_function import CLOCKS
 from lamplighter.engine.terms import Term
 
+# Stands for the call in the tokens of a condition. No variable of a query has a name with spaces.
 NOW = Variable("the clock")
-"""Stands for the call in the tokens of a condition. No variable of a query has a name with spaces."""
 
 ELSEWHERE = (
     "in a subscription, gateway:clock() and gateway:now() are compared by <, <=, > or >= in a FILTER, or "
@@ -27,8 +27,8 @@ ELSEWHERE = (
 _ORDER = ("<", "<=", ">", ">=")
 _EQUALITY = ("=", "!=")
 
+# The IRI of a function among the tokens of an expression, None for another token.
 NameOf = Callable[[Any], "Term | None"]
-"""The IRI of a function among the tokens of an expression, None for another token."""
 
 
 class ClockRefusal(Exception):

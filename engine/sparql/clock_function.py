@@ -21,17 +21,17 @@ from lamplighter.engine.terms import XSD, Term
 
 CLOCK = "<http://lamplighter.example/ns/gateway#clock>"
 CLOCK_TIME = "<http://lamplighter.example/ns/gateway#now>"
+# The clock functions, and the value that `at` puts in their place.
 CLOCKS = {CLOCK: "CLOCK", CLOCK_TIME: "NOW"}
-"""The clock functions, and the value that `at` puts in their place."""
+# Custom functions for the store's parser, so that it accepts the clock functions. They are never called.
 FUNCTIONS: dict[ox.NamedNode, Callable[..., ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple | None]] = {
     ox.NamedNode(name[1:-1]): lambda: ox.Literal(0) for name in CLOCKS
 }
-"""Custom functions for the store's parser, so that it accepts the clock functions. They are never called."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+# A text in pieces, to be joined by `at`. The second, the fourth, ... are the names of functions: NOW or CLOCK.
 TimedText = Sequence[str]
-"""A text in pieces, to be joined by `at`. The second, the fourth, ... are the names of functions: NOW or CLOCK."""
 
 
 def microseconds(instant: datetime) -> int:

@@ -8,8 +8,8 @@ from lamplighter.engine.sparql.algebra import Constant, Part, Values, Variable
 from lamplighter.engine.sparql.lexer import Token
 from lamplighter.engine.terms import Term
 
+# Literal as written -> canonical term.
 Resolve = Callable[[str], Term]
-"""Literal as written -> canonical term."""
 
 CLOSING = {"(": ")", "{": "}", "[": "]"}
 

@@ -23,19 +23,19 @@ from lamplighter.engine.sparql.lexer import Token, tokens
 from lamplighter.engine.term_bounds import TERM_BYTES_MOST, check_term
 from lamplighter.engine.terms import XSD, Term, iri, is_blank, lexical, literal, term_from_json
 
+# A value for a variable: text or a number, interpreted by the declaration of its forced binding, or a member of a
+# SPARQL results document (``{"type": "uri", "value": ...}``), which has its own type.
 Value = str | bool | int | float | Decimal | datetime | Mapping[str, Any]
-"""A value for a variable: text or a number, interpreted by the declaration of its forced binding, or a member of a
-SPARQL results document (``{"type": "uri", "value": ...}``), which has its own type."""
 
+# Texts whose variables are remembered: a reaction of many rows has the same text for each of them.
 REMEMBERED_MAX = 64
-"""Texts whose variables are remembered: a reaction of many rows has the same text for each of them."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+# IRIs that need no look at the namespaces: hierarchical ones, and the schemes without a hierarchy that are in use. What
+# else has a colon is taken for a name (SEPA protocol 4.4: a URI is hierarchical, or a ``urn:``).
 _UNLIKE_A_PREFIX = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*:/|(urn|mailto|tel|tag|did|data|geo|info|acct|cid|mid|ni|sip|sips|sms|xmpp|coap|news|jid):",
     re.I,
 )
-"""IRIs that need no look at the namespaces: hierarchical ones, and the schemes without a hierarchy that are in use.
-What else has a colon is taken for a name (SEPA protocol 4.4: a URI is hierarchical, or a ``urn:``)."""
 _LABEL = re.compile(r"_:[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
 _LEXICAL = {
     "integer": re.compile(r"[+-]?[0-9]+"),
@@ -47,8 +47,8 @@ _LEXICAL = {
     ),
 }
 _LEXICAL["float"] = _LEXICAL["double"]
+# The lexical forms of these XML Schema datatypes. Other values are refused.
 _LEXICAL["dateTimeStamp"] = re.compile(_LEXICAL["dateTime"].pattern.removesuffix("?"))
-"""The lexical forms of these XML Schema datatypes. Other values are refused."""
 
 
 class ForcedBinding(msgspec.Struct, frozen=True):

@@ -43,13 +43,13 @@ from lamplighter.engine.sparql.cursor import CLOSING, Resolve, UnknownSyntaxErro
 from lamplighter.engine.sparql.lexer import Token
 from lamplighter.engine.sparql.triples import TripleParser, join_nodes
 
+# Nested brackets of a text that is read here.
 DEPTH_MAX = 24
-"""Nested brackets of a text that is read here."""
+# Parts of a text that is read here of which each makes the tree one node deeper. What is deeper than this or
+# `DEPTH_MAX` is taken as a whole: those who read a tree are recursive, and some of them take O(n^2).
 LINKS_MAX = 160
-"""Parts of a text that is read here of which each makes the tree one node deeper. What is deeper than this or
-`DEPTH_MAX` is taken as a whole: those who read a tree are recursive, and some of them take O(n^2)."""
+# Conditions of ORDER BY of a text that is read here.
 KEYS_MAX = 16
-"""Conditions of ORDER BY of a text that is read here."""
 
 _LINKS = (
     *("FROM", "OPTIONAL", "MINUS", "UNION", "GRAPH", "FILTER", "BIND", "VALUES", "SELECT", "EXISTS", "AS", "HAVING"),

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
+# The first and the last code point of each range. They do not overlap.
 Ranges = tuple[tuple[int, int], ...]
-"""The first and the last code point of each range. They do not overlap."""
 
 
 def _one_of(ranges: Ranges, others: str = "") -> str:
@@ -86,8 +86,8 @@ def _in_run() -> re.Pattern[str]:
     return _pattern("", "(?P<word>[A-Za-z][A-Za-z0-9_]*+)")
 
 
+# A string on one line, up to its end or the end of the line.
 _STRING = {quote: re.compile(rf"{quote}[^{quote}\\\n\r]*+(?:\\.[^{quote}\\\n\r]*+)*+", re.S) for quote in "\"'"}
-"""A string on one line, up to its end or the end of the line."""
 _UNLIKE_AN_EXPRESSION = re.compile(r"<[^#'()]*//")
 _OPERATORS = frozenset([*"([{,;=!<+-*/|^", "!=", "<=", ">=", "&&", "||", "^^"])  # tokens after which an operand follows
 

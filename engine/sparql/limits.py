@@ -14,19 +14,19 @@ from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.sparql.lexer import Token
 from lamplighter.engine.terms import TERM_DEPTH_MAX
 
+# Nested brackets of any kind. Nested triples are limited by `TERM_DEPTH_MAX`.
 NESTING_MAX = 200
-"""Nested brackets of any kind. Nested triples are limited by `TERM_DEPTH_MAX`."""
+# Consecutive signs ``!``.
 NEGATIONS_MAX = 10
-"""Consecutive signs ``!``."""
+# Triple patterns, path steps and groups in one operation or query: their separators are counted, and two patterns for
+# each member of a list.
 PATTERNS_MAX = 128
-"""Triple patterns, path steps and groups in one operation or query: their separators are counted, and two patterns for
-each member of a list."""
+# Filters, the operators ``&&`` and ``||``, and assignments by AS in one operation or query.
 CONDITIONS_MAX = 256
-"""Filters, the operators ``&&`` and ``||``, and assignments by AS in one operation or query."""
+# Tokens outside of data and templates.
 TOKENS_MAX = 10_000
-"""Tokens outside of data and templates."""
+# Constants of a subscription, those of VALUES included. Analysing one takes 25 us.
 CONSTANTS_MAX = 10_000
-"""Constants of a subscription, those of VALUES included. Analysing one takes 25 us."""
 
 _OPENING = {"{": "}", "[": "]", "(": ")"}
 _SEPARATORS = frozenset(".;,/|")

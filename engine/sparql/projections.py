@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from lamplighter.engine.errors import UnsupportedRequestError
 from lamplighter.engine.sparql.lexer import Token, line_and_column, tokens
 
+# Characters of an expression in a message.
 EXPRESSION_SHOWN = 100
-"""Characters of an expression in a message."""
 
 
 def in_text_order(text: str, columns: Sequence[str]) -> tuple[str, ...]:

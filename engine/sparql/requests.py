@@ -24,8 +24,8 @@ from lamplighter.engine.sparql.syntax_errors import readable
 from lamplighter.engine.store.quad_store import quad_from_native
 from lamplighter.engine.terms import Quad, Term
 
+# Characters of the longest request text. Larger data is sent in parts, or loaded by `Engine.load`.
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
-"""Characters of the longest request text. Larger data is sent in parts, or loaded by `Engine.load`."""
 
 _UNREPEATABLE = ("NOW", "RAND", "UUID", "STRUUID", "BNODE")
 _PROLOGUE_WORDS = {"PREFIX": 3, "BASE": 2, "VERSION": 2}  # tokens of each declaration
@@ -456,11 +456,11 @@ def _block_end(body: Sequence[Token], position: int) -> int:
 
 _GLUED = "two words have no space between them, or a name is incomplete"
 
+# Prefix of the IRIs that stand for a template's variables in the scratch store.
 VARIABLE = "urn:x-lamplighter:variable:"
-"""Prefix of the IRIs that stand for a template's variables in the scratch store."""
 
+# A quad whose terms may be variables: IRIs that begin with `VARIABLE`.
 QuadPattern = Quad
-"""A quad whose terms may be variables: IRIs that begin with `VARIABLE`."""
 
 
 def data_quads(prologue: str, block: str) -> tuple[list[QuadPattern], list[Term]]:

@@ -15,18 +15,18 @@ from typing import Any, NamedTuple
 from lamplighter.engine.sparql.lexer import Token
 from lamplighter.engine.terms import XSD, Term
 
+# A text with more constants, such as bulk data, has no skeleton.
 CONSTANTS_MAX = 96
-"""A text with more constants, such as bulk data, has no skeleton."""
+# Characters of the longest text with a skeleton; skeletons are cached.
 TEXT_MAX = 32_768
-"""Characters of the longest text with a skeleton; skeletons are cached."""
+# Characters of the longest cached constant.
 TERM_MAX = 256
-"""Characters of the longest cached constant."""
+# Characters of the longest cached term: a short name may stand for a long IRI.
 CANONICAL_MAX = 1024
-"""Characters of the longest cached term: a short name may stand for a long IRI."""
+# Prologues whose constants are cached.
 PROLOGUES_MAX = 64
-"""Prologues whose constants are cached."""
+# Cached constants of all prologues together.
 TERMS_MAX = 20_000
-"""Cached constants of all prologues together."""
 
 _IRI = r'<[^<>"{}|^`\\\s]*+>'
 _PROLOGUE = re.compile(rf"\s*+(?:(?:PREFIX\s++[^\s:<>]*+:\s*+{_IRI}|BASE\s*+{_IRI})\s*+)*", re.I)
@@ -70,8 +70,8 @@ class Lifted(NamedTuple):
     terms: list[Term]
 
 
+# Constant as written -> its mark in the skeleton, and its canonical term.
 Known = dict[str, tuple[str, Term]]
-"""Constant as written -> its mark in the skeleton, and its canonical term."""
 
 
 class Lifter:
@@ -124,8 +124,8 @@ class Lifter:
         return entry
 
 
+# The marks of constants in a skeleton, by kind. The grammar allows all constants of a kind in the same places.
 IRI, STRING, TYPED, INTEGER, NUMBER = "\x01i\x01", "\x01s\x01", "\x01t\x01", "\x01n\x01", "\x01d\x01"
-"""The marks of constants in a skeleton, by kind. The grammar allows all constants of a kind in the same places."""
 
 
 def kind_of(raw: str) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from lamplighter.engine.sparql.lexer import Token, line_and_column, tokens
 
+# Characters of a list of what the parser expected.
 EXPECTED_MAX = 300
-"""Characters of a list of what the parser expected."""
+# A sentence among what the parser expected: a rule of the language that the text breaks.
 _RULE = re.compile(r"(?:^expected |^expected one of |, )((?:[A-Z][a-z]+|SELECT \*) [^,]+)")
-"""A sentence among what the parser expected: a rule of the language that the text breaks."""
 _ANY_RULE = (
     "this does not belong here, or what is before it breaks a rule: a variable that AS assigns must not be in use in "
     "its group already, and the label of a blank node belongs to one group"

@@ -44,8 +44,8 @@ from lamplighter.engine.terms import Quad, Term
 from lamplighter.engine.updating.by_store import too_many_quads
 from lamplighter.engine.work import Meter, Work
 
+# Creates a named tuple in half the time of its own constructor.
 _new: Any = tuple.__new__
-"""Creates a named tuple in half the time of its own constructor."""
 
 Instantiate = Callable[[Sequence[Term], list[Quad], list[Quad], Callable[[], Term], int], None]
 """(constants, deletes, inserts, new blank node, room): adds the quads of all solutions to the lists.
@@ -53,9 +53,9 @@ Instantiate = Callable[[Sequence[Term], list[Quad], list[Quad], Callable[[], Ter
 room: the largest number of quads. Raises _TooManyQuads before it is exceeded.
 """
 
+# A compiled operation; whether it deletes only quads that its WHERE has found, which need no lookup; whether it may
+# make new terms, whose length has to be checked.
 _Function = tuple[Instantiate, bool, bool]
-"""A compiled operation; whether it deletes only quads that its WHERE has found, which need no lookup; whether it may
-make new terms, whose length has to be checked."""
 
 _GRAPH_VERBS = ("LOAD", "CLEAR", "DROP", "CREATE", "COPY", "MOVE", "ADD")
 # Functions whose value depends on more than their operands: the time, chance, or BASE.

@@ -120,8 +120,8 @@ class Modification(msgspec.Struct, frozen=True, tag=True, array_like=True):
     named_graphs: tuple[Term, ...] | None
 
 
+# An operation with full names and canonical terms. It depends neither on the dataset nor on the time.
 Resolved = QuadData | Modification | GraphOperation
-"""An operation with full names and canonical terms. It depends neither on the dataset nor on the time."""
 
 
 def resolved(text: str) -> list[Resolved]:

@@ -28,14 +28,14 @@ from lamplighter.engine.term_bounds import check_json, check_terms, check_turtle
 from lamplighter.engine.terms import Quad, Term, is_iri
 from lamplighter.engine.updating.plain_lines import plain_quads
 
+# Bytes of the largest document, decompressed, and characters of its quads as N-Quads; the default.
 DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
-"""Bytes of the largest document, decompressed, and characters of its quads as N-Quads; the default."""
 
+# Of an XML element, with declarations of prefixes. The native parser needs time in the square of their number.
 ATTRIBUTES_MAX = 1000
-"""Of an XML element, with declarations of prefixes. The native parser needs time in the square of their number."""
 
+# A document: its bytes, or the path of its file.
 Source = bytes | str | os.PathLike[str]
-"""A document: its bytes, or the path of its file."""
 SOURCE_TYPES: tuple[type, ...] = (bytes, str, os.PathLike)
 
 _SHORT_NAMES = {
@@ -48,8 +48,8 @@ _SHORT_NAMES = {
 }
 _MEDIA_TYPES = {name: media_type for media_type, short in _SHORT_NAMES.items() for name in (media_type, *short)}
 _SUFFIXES = ".ttl, .nt, .nq, .trig, .rdf, .xml or .jsonld"
+# Syntaxes without abbreviations.
 _IN_FULL = (ox.RdfFormat.N_TRIPLES, ox.RdfFormat.N_QUADS)
-"""Syntaxes without abbreviations."""
 _BATCH_QUADS = 1000
 _BATCH_BYTES = 1024 * 1024
 

@@ -24,23 +24,23 @@ from lamplighter.engine.updating.by_plan import UpdatePlan
 from lamplighter.engine.updating.by_store import Resolved, UsingGraphs, quad_delta, resolved
 from lamplighter.engine.work import Work
 
+# Shapes in the cache; the least recently used one is evicted first.
 SHAPES_MAX = 512
-"""Shapes in the cache; the least recently used one is evicted first."""
+# Characters of all cached skeletons, each counted once and once more for each plan. A plan takes about forty bytes a
+# character.
 SHAPES_CHARACTERS_MAX = 512 * 1024
-"""Characters of all cached skeletons, each counted once and once more for each plan. A plan takes about forty bytes a
-character."""
+# Shapes whose recognisers are tried before a text is lifted.
 RECOGNISED_MAX = 8
-"""Shapes whose recognisers are tried before a text is lifted."""
+# Characters of the longest text that gets a recogniser; `re` caches the last 512 expressions.
 RECOGNISED_CHARACTERS_MAX = 4096
-"""Characters of the longest text that gets a recogniser; `re` caches the last 512 expressions."""
+# Plans of one shape, which differ in their fixed constants, such as predicates.
 PLANS_MAX = 64
-"""Plans of one shape, which differ in their fixed constants, such as predicates."""
 
 
+# (plan, constants, skeleton that is not known yet).
 Found = tuple[UpdatePlan | None, list[Term], str | None]
-"""(plan, constants, skeleton that is not known yet)."""
+# Of a text without a skeleton.
 UNKNOWN: Found = (None, [], None)
-"""Of a text without a skeleton."""
 
 
 class _UpdateShape:

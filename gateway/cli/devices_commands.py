@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
-from lamplighter.adapters.coap.discovery import distinct, offered
+from lamplighter.adapters.coap.discovery import device_to_propose, distinct
 from lamplighter.adapters.devices.device import Device, place
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, named
@@ -285,7 +285,7 @@ def _discover(options: argparse.Namespace) -> int:
         if proposal.device is None:
             continue
         answered += 1
-        device = offered(proposal.device, known)
+        device = device_to_propose(proposal.device, known)
         if isinstance(device, str):
             unused.append({"place": proposal.device.broker, "reason": device})
             continue

@@ -38,8 +38,8 @@ from lamplighter.ontology.vocabulary import (
 )
 
 CONTACTS = {ONLINE: "online", LAST_SEEN: "last_seen", UNREACHABLE: "unreachable"}
+# How long an adoption waits for the MQTT adapter.
 SUBSCRIBED_S = 5.0
-"""How long an adoption waits for the MQTT adapter."""
 NOT_READ = "the MQTT adapter does not read its topics yet; see `lamplighter status`"
 STATES = ("proposed", "adopted", "retired", "ignored")
 Row = tuple[Term | None, ...]
@@ -96,7 +96,7 @@ class Devices:
     async def entries(self) -> tuple[list[Entry], list[str]]:
         """The devices, by state and name; and what is wrong with those that cannot be read."""
         rows = await self._dataset.rows(self.registry.query)
-        return await asyncio.to_thread(self._read, rows)  # many take long
+        return await asyncio.to_thread(self._entries_of, rows)  # many take long
 
     async def entry(self, identity: str) -> Entry | None:
         """The device with an identity, if it is there and can be read."""
@@ -105,9 +105,9 @@ class Devices:
         except ValueError:
             return None
         rows = await self._dataset.rows(query)
-        return next((one for one in self._read(rows)[0] if one.identity == identity), None)
+        return next((one for one in self._entries_of(rows)[0] if one.identity == identity), None)
 
-    def _read(self, rows: Sequence[Row]) -> tuple[list[Entry], list[str]]:
+    def _entries_of(self, rows: Sequence[Row]) -> tuple[list[Entry], list[str]]:
         found, faults = [], []
         for row in rows:
             try:

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 ANSWER_S = 600  # longest wait for the next bytes; comparing a large backup takes minutes
 _CHECK_S = 20
+# Wait for a gateway that is not there, and for the beginning of an answer before the next look for it. A change waits
+# for one that restarts.
 READ_S, CHANGE_S = 3.0, 30.0
-"""Wait for a gateway that is not there, and for the beginning of an answer before the next look for it. A change waits
-for one that restarts."""
 _LOOK_S = 1.0
+# The data folder of the service.
 INSTALLED = Path("/var/lib/lamplighter")
-"""The data folder of the service."""
 _UNIT = "lamplighter-gateway.service"
 _PROGRAM_S = 2.0
 

@@ -74,8 +74,8 @@ def _count(durations: Iterable[tuple[Timing, float]]) -> None:
             timing.most = seconds
 
 
+# What the steps of a group took, which is counted once, at its end.
 StepTimes = list[tuple[Timing, float]]
-"""What the steps of a group took, which is counted once, at its end."""
 
 
 class LoopHoldTimer(Timing):

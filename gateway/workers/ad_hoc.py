@@ -53,31 +53,31 @@ from lamplighter.gateway.sharing import TotalBudget
 
 logger = EventLogger(__name__)
 
+# Media types of SELECT and ASK answers.
 SOLUTION_FORMATS = {
     "application/sparql-results+json": ox.QueryResultsFormat.JSON,
     "application/sparql-results+xml": ox.QueryResultsFormat.XML,
     "text/csv": ox.QueryResultsFormat.CSV,
     "text/tab-separated-values": ox.QueryResultsFormat.TSV,
 }
-"""Media types of SELECT and ASK answers."""
 
+# Media types of CONSTRUCT and DESCRIBE answers.
 GRAPH_FORMATS = {
     "text/turtle": ox.RdfFormat.TURTLE,
     "application/n-triples": ox.RdfFormat.N_TRIPLES,
     "application/rdf+xml": ox.RdfFormat.RDF_XML,
     "application/ld+json": ox.RdfFormat.JSON_LD,
 }
-"""Media types of CONSTRUCT and DESCRIBE answers."""
 _WITHOUT_TRIPLE_TERMS = (ox.RdfFormat.JSON_LD,)
 
+# Bytes of a result that is received as a whole.
 WHOLE_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes of a result that is received as a whole."""
 _PR_SET_PDEATHSIG = 1
 _CHUNK = 64 * 1024
+# Factor between the processor time and the elapsed time of a trial, for busy machines.
 _TRIAL_WAIT = 20
-"""Factor between the processor time and the elapsed time of a trial, for busy machines."""
+# Silence of a reader until it is checked; the second check decides whether it is stuck.
 _LOOK_S = 0.25
-"""Silence of a reader until it is checked; the second check decides whether it is stuck."""
 _RESTARTS_MAX = 5
 
 Outcome = TypeVar("Outcome")
@@ -129,8 +129,8 @@ class Reader:
         store: Path | None = None,
         took: Callable[[float], None] | None = None,
     ) -> None:
+        # Set while no step changes the dataset; a fork outside of a step waits for it.
         self.steady = asyncio.Event()
-        """Set while no step changes the dataset; a fork outside of a step waits for it."""
         self.steady.set()
         self._took = took
         self._store = None if store is None else store.resolve()
@@ -430,8 +430,8 @@ class _Child:
         self._running.add(self._number)
         self.looks = _Looks(self._number)
         loop = asyncio.get_running_loop()
+        # The status of waitpid(2), when the process has ended.
         self.status: asyncio.Future[int] = loop.create_future()
-        """The status of waitpid(2), when the process has ended."""
         self._watch = os.pidfd_open(self._number)
         loop.add_reader(self._watch, self._reap, loop)
 

@@ -59,14 +59,14 @@ from lamplighter.gateway.sharing import ClientTurns
 from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.large_updates import LargeUpdateParser
 
+# Texts and shapes whose dry runs are remembered, least recently used first out.
 REMEMBERED_MAX = 4096
-"""Texts and shapes whose dry runs are remembered, least recently used first out."""
+# Characters of all known skeletons.
 OUTLINES_CHARACTERS_MAX = 1024 * 1024
-"""Characters of all known skeletons."""
+# Quads that the store reads in a millisecond, at least.
 _LOOKS_PER_MS = 2000
-"""Quads that the store reads in a millisecond, at least."""
+# Dry runs at the same time; more wait.
 AT_ONCE_MAX = 2
-"""Dry runs at the same time; more wait."""
 
 
 class _Memory:
@@ -211,8 +211,8 @@ class DryRuns:
         self.turns = ClientTurns(AT_ONCE_MAX)
         self.passed = _Memory()
         self.failed = _Memory()
+        # Requests that had to be tried.
         self.runs = 0
-        """Requests that had to be tried."""
         self.parser = LargeUpdateParser(reader)
         self._lifter = Lifter(canonical)
         self._outlines = LruCache[str, _Outline | None](REMEMBERED_MAX, OUTLINES_CHARACTERS_MAX)

@@ -11,8 +11,8 @@ import secrets
 
 from lamplighter.engine.terms import Term
 
+# A blank node of the native library in a triple term; IRIs and literals that look like one are matched first.
 _LABEL = re.compile(r'"(?:[^"\\]|\\.)*"|<[^<>]*>|_:([0-9a-f]+)')
-"""A blank node of the native library in a triple term; IRIs and literals that look like one are matched first."""
 
 
 class FreshNodes:

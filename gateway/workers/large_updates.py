@@ -22,8 +22,8 @@ from lamplighter.gateway.sharing import ClientTurns
 from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.fresh_nodes import FreshNodes
 
+# Texts that are parsed at the same time; more wait, as many as the queue takes.
 AT_ONCE_MAX = 2
-"""Texts that are parsed at the same time; more wait, as many as the queue takes."""
 _LINE_QUADS = 2000
 
 

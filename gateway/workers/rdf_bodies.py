@@ -29,16 +29,16 @@ from lamplighter.gateway.sharing import ClientTurns, TotalBudget
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
 from lamplighter.gateway.workers.fresh_nodes import FreshNodes
 
+# A larger document is parsed by a fork.
 SMALL_BYTES = 16 * 1024
-"""A larger document is parsed by a fork."""
+# Forks that parse at the same time.
 AT_ONCE_MAX = 2
-"""Forks that parse at the same time."""
+# Documents that wait for a fork; more are refused.
 WAITING_MAX = 16
-"""Documents that wait for a fork; more are refused."""
+# Bytes of the statements of a document, as N-Triples.
 STATEMENTS_BYTES_MAX = 128 * 1024 * 1024
-"""Bytes of the statements of a document, as N-Triples."""
+# Triples that are made canonical at once.
 _BATCH = 5000
-"""Triples that are made canonical at once."""
 
 
 class RdfBodies:

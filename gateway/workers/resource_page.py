@@ -17,8 +17,8 @@ import pyoxigraph as ox
 
 from lamplighter.ontology.vocabulary import PREFIXES, RDFS_LABEL
 
+# Characters of a literal or of an IRI that the page shows. A longer IRI is no link.
 _SHOWN_MAX = 2000
-"""Characters of a literal or of an IRI that the page shows. A longer IRI is no link."""
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse;margin:.5em 0}"
@@ -26,11 +26,11 @@ _STYLE = (
     "small{opacity:.7}"
 )
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+# The Content-Security-Policy of the page: no scripts, no requests.
 POLICY = (
     f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
-"""The Content-Security-Policy of the page: no scripts, no requests."""
 
 _Node: TypeAlias = ox.NamedNode | ox.BlankNode
 _Term: TypeAlias = ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple
@@ -53,8 +53,8 @@ class _Page:
     def __init__(self, outgoing: Mapping[_Node, Sequence[ox.Triple]], base_iri: str) -> None:
         self._outgoing = outgoing
         self._base_iri = base_iri
+        # Blank nodes whose table the page has. One for each path to a node would take a gigabyte for 1000 triples.
         self._shown: set[_Node] = set()
-        """Blank nodes whose table the page has. One for each path to a node would take a gigabyte for 1000 triples."""
 
     def text(self, about: ox.NamedNode, incoming: Sequence[ox.Triple], *, cut: bool) -> str:
         title = escape(self._title(about))

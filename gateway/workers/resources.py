@@ -19,15 +19,15 @@ from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS
 from lamplighter.ontology.vocabulary import PREFIXES
 
 HTML = "text/html"
+# Media types of a description; the first is the default.
 FORMATS = ("text/turtle", "application/n-triples", "application/ld+json", HTML)
-"""Media types of a description; the first is the default."""
 
+# Triples of the IRI and of its blank nodes.
 OUTGOING_MAX = 1000
-"""Triples of the IRI and of its blank nodes."""
+# Triples whose object is the IRI.
 INCOMING_MAX = 100
-"""Triples whose object is the IRI."""
+# Blank nodes in a row that are followed.
 DEPTH_MAX = 4
-"""Blank nodes in a row that are followed."""
 
 Node: TypeAlias = ox.NamedNode | ox.BlankNode
 _Graph: TypeAlias = ox.NamedNode | ox.BlankNode | ox.DefaultGraph | None

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lamplighter.adapters.coap.discovery import proposed
-from lamplighter.adapters.coap.links import parsed
+from lamplighter.adapters.coap.discovery import propose
+from lamplighter.adapters.coap.links import parse_links
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.engine.terms import literal
 from tests.support.coap_peers import free_udp_port, libcoap_server
@@ -89,8 +89,8 @@ def test_rules_of_files_of_the_dataset_and_of_an_adopted_device_take_effect_whil
         wait_for(lambda: values(gateway).get(f"{name}/three") == "3", what="the rule of the dataset")
         gateway.update(f"{NAMES} DELETE DATA {{ {mapping} }}")
 
-        links = parsed(b'</four>;obs;ct=0;rt="temperature"')
-        found = proposed(links, base=f"coap://127.0.0.1:{device.port}", place="test").device
+        links = parse_links(b'</four>;obs;ct=0;rt="temperature"')
+        found = propose(links, base=f"coap://127.0.0.1:{device.port}", place="test").device
         assert found is not None
         gateway.update(Registry(BASE).announced(None, found, "all") or "")
         wait_for(lambda: "4" in values(gateway).values(), what="the rule of an adopted device")

@@ -23,8 +23,8 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from lamplighter.adapters.coap.discovery import proposed
-from lamplighter.adapters.coap.links import parsed
+from lamplighter.adapters.coap.discovery import propose
+from lamplighter.adapters.coap.links import parse_links
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.registry import Entry, Registry
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
@@ -87,7 +87,7 @@ def counter(broker: Mosquitto) -> Iterator[Device]:
     port = free_udp_port()
     with sensor_process(port, 1):
         base = f"coap://127.0.0.1:{port}"
-        device = proposed(parsed(b'</count>;obs;ct=0;rt="temperature"'), base=base, place="test").device
+        device = propose(parse_links(b'</count>;obs;ct=0;rt="temperature"'), base=base, place="test").device
         assert device is not None
         yield device
 

@@ -26,8 +26,8 @@ from pymodbus.client import AsyncModbusTcpClient
 from pyoxigraph import Store
 
 from lamplighter.adapters.coap.directory import Directory, Registrant, RegistrationError
-from lamplighter.adapters.coap.discovery import proposed
-from lamplighter.adapters.coap.links import parsed, written
+from lamplighter.adapters.coap.discovery import propose
+from lamplighter.adapters.coap.links import links_text, parse_links
 from lamplighter.adapters.devices.availability import Availabilities
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.problems import Problems
@@ -384,17 +384,17 @@ def links(data: bytes) -> None:
     directory = Directory(lambda: 0.0)
     with suppress(RegistrationError):
         registered = directory.register(query, text, Registrant("coap://192.0.2.7"))
-        assert parsed(written(registered.links).encode()) == list(registered.links)
+        assert parse_links(links_text(registered.links).encode()) == list(registered.links)
         for found in (directory.lookup_endpoints([]), directory.lookup_resources([])):
-            assert written(found).encode() or not found
+            assert links_text(found).encode() or not found
         directory.update(registered.id, query, Registrant("coap://192.0.2.8"))
     for lookup in (directory.lookup_endpoints, directory.lookup_resources):
         with suppress(RegistrationError):
             lookup(query)
     with suppress(PayloadError):
-        listed = parsed(text)
-        assert parsed(written(listed).encode()) == listed
-        device = proposed(listed, base="coap://192.0.2.7", place="/.well-known/core", endpoint=query[0]).device
+        listed = parse_links(text)
+        assert parse_links(links_text(listed).encode()) == listed
+        device = propose(listed, base="coap://192.0.2.7", place="/.well-known/core", endpoint=query[0]).device
         if device is not None:
             registry = Registry("http://gateway.example/")
             assert registry.entry([literal(device.to_json()), literal("proposed"), None, None]).device == device

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from lamplighter.adapters.devices.output import Output
+from lamplighter.adapters.devices.output import Output, OutputPolicy
 from lamplighter.adapters.devices.sender import Sender
 from lamplighter.adapters.mapping import CommandRule, CommandTable, command_rule
 from lamplighter.engine import Engine
@@ -91,7 +91,7 @@ async def running(
     follows: Collection[str] = (),
 ) -> AsyncIterator[Output[CommandRule]]:
     """rules: of the dataset."""
-    one = Output(gateway, sender, kind="test", note=note, follows=follows)
+    one = Output(gateway, sender, OutputPolicy("test", follows=frozenset(follows)), note=note)
     one.change_rules(files, rules)
     async with beside(one.run()) as task:
         await settled()

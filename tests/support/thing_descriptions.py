@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from lamplighter.adapters.devices.device import Device
-from lamplighter.adapters.devices.draft import Draft
+from lamplighter.adapters.devices.draft import DeviceTexts, Draft
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.mapping import Mapping, StreamRule, StreamTable
 from lamplighter.adapters.model.event import EventModel
@@ -58,10 +58,7 @@ def hall() -> Device:
         *HALL.split("/"),
         broker="default",
         topic="zigbee2mqtt/bridge/devices",
-        name="hall",
-        manufacturer="Aqara",
-        model="X1",
-        area="Hall",
+        about=DeviceTexts("hall", "Aqara", "X1", "Hall"),
     )
     draft.sensor("temperature", "gateway:temperature", TOPIC, "number", member=["temperature"], unit="°C")
     draft.sensor("motion", "gateway:motion", TOPIC, "boolean", member=["occupancy"], on=[True], off=[False])

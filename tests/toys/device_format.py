@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lamplighter.adapters.devices.draft import Draft
+from lamplighter.adapters.devices.draft import DeviceTexts, Draft
 from lamplighter.adapters.mqtt.discovery.announced import NOT_ANNOUNCED, Announced, Format, Joined, json_object
 
 NAME = "toy"
@@ -22,7 +22,7 @@ def covers(topic: str) -> bool:
 def announced(broker: str, topic: str, payload: bytes) -> Announced:
     match = _TOPIC.fullmatch(topic)
     assert match is not None
-    draft = Draft(NAME, match[1], broker=broker, topic=topic, name=match[1])
+    draft = Draft(NAME, match[1], broker=broker, topic=topic, about=DeviceTexts(match[1]))
     announcement = json_object(payload)
     draft.sensor("temperature", "gateway:temperature", announcement["topic"], "number")
     draft.leave_out(announcement.omissions(HARMLESS))

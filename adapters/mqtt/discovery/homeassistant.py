@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lamplighter.adapters.devices.device import Table
-from lamplighter.adapters.devices.draft import Draft, json_text, number, own_kind, plain
+from lamplighter.adapters.devices.draft import DeviceTexts, Draft, json_text, number, own_kind, plain
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined, json_object, merged
 from lamplighter.adapters.mqtt.discovery.declared import Declared
 from lamplighter.adapters.mqtt.discovery.light_templates import command_pieces
@@ -457,10 +457,12 @@ def announced(broker: str, topic: str, below: str, payload: bytes) -> Announced:
         identifier,
         broker=broker,
         topic=topic,
-        name=device["name"] or plain(config.get("name")),
-        manufacturer=device["manufacturer"],
-        model=device["model"],
-        area=device["area"],
+        about=DeviceTexts(
+            name=device["name"] or plain(config.get("name")),
+            manufacturer=device["manufacturer"],
+            model=device["model"],
+            area=device["area"],
+        ),
     )
     for key, entity in entities.items():
         understood = _Entity(draft, key, entity, topic).read()

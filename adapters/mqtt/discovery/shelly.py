@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from lamplighter.adapters.devices.device import Problem, Table
-from lamplighter.adapters.devices.draft import Draft, plain
+from lamplighter.adapters.devices.draft import DeviceTexts, Draft, plain
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined, json_object
 from lamplighter.adapters.mqtt.discovery.declared import Declared
 
@@ -290,9 +290,7 @@ def _first(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
         about["address"],
         broker=broker,
         topic=f"{group}/announce",
-        name=prefix,
-        manufacturer="Shelly",
-        model=about["model"],
+        about=DeviceTexts(name=prefix, manufacturer="Shelly", model=about["model"]),
     )
     draft.online(f"{group}/online", ["true"], ["false"])
     draft.leave_out(about["left_out"], "announce")
@@ -344,9 +342,7 @@ def _second(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
             about["address"],
             broker=broker,
             topic=topic,
-            name=group,
-            manufacturer="Shelly",
-            model=about["model"],
+            about=DeviceTexts(name=group, manufacturer="Shelly", model=about["model"]),
         )
     except ValueError as error:
         return Joined(None, (), [Problem(NAME, broker, topic, str(error))])

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lamplighter.adapters.devices.draft import Draft, own_kind, plain
+from lamplighter.adapters.devices.draft import DeviceTexts, Draft, own_kind, plain
 from lamplighter.adapters.mapping.sparkplug import NAMESPACE, Births
 from lamplighter.adapters.mqtt.discovery.announced import NOT_ANNOUNCED, Announced, Format, Group, Joined
 from lamplighter.engine.errors import PayloadError
@@ -57,7 +57,9 @@ def announced(broker: str, topic: str, payload: bytes) -> Announced:
         records = births.records(topic, payload)
     except PayloadError as error:
         raise ValueError(str(error)) from error
-    draft = Draft(NAME, "/".join((group, *edge)), broker=broker, topic=topic, name=edge[-1], model="Sparkplug B")
+    draft = Draft(
+        NAME, "/".join((group, *edge)), broker=broker, topic=topic, about=DeviceTexts(edge[-1], model="Sparkplug B")
+    )
     for name, what in births.left_out.items():
         draft.leave_out([what], name)
     if not records and not draft.left_out:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from lamplighter.adapters.devices.device import Problem, Table
-from lamplighter.adapters.devices.draft import Draft, own_kind, plain
+from lamplighter.adapters.devices.draft import DeviceTexts, Draft, own_kind, plain
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined, json_object
 from lamplighter.adapters.mqtt.discovery.declared import Declared
 
@@ -128,9 +128,7 @@ def _configured(broker: str, topic: str, address: str, config: Declared, telemet
         address,
         broker=broker,
         topic=topic,
-        name=config.get("dn"),
-        manufacturer="Tasmota",
-        model=config.get("md"),
+        about=DeviceTexts(name=config.get("dn"), manufacturer="Tasmota", model=config.get("md")),
     )
     command, status, sent = (_topic(config, number) for number in range(3))
     words = config.get("state")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lamplighter.adapters.devices.device import Problem, Table
-from lamplighter.adapters.devices.draft import Draft, json_text, member_path, own_kind, plain
+from lamplighter.adapters.devices.draft import DeviceTexts, Draft, json_text, member_path, own_kind, plain
 from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.mqtt.discovery.announced import (
     ANNOUNCEMENT_BYTES_MAX,
@@ -209,9 +209,7 @@ def _device(broker: str, topic: str, base: str, entry: object) -> Draft | str | 
         address,
         broker=broker,
         topic=topic,
-        name=name,
-        manufacturer=definition.get("vendor"),
-        model=definition.get("model"),
+        about=DeviceTexts(name=name, manufacturer=definition.get("vendor"), model=definition.get("model")),
     )
     reader = _Reader(draft, f"{base}/{name}")
     exposes = definition.get("exposes")

@@ -41,8 +41,8 @@ FAILING_AFTER = 3  # failures in a row after which a delivery makes its componen
 LEASE_DEFAULT = "P10D"
 _TOLD_MAX = 10  # receivers that are told of their end at the same time; further ones are not told
 URL_BYTES_MAX = 2000
+# The characters of a URL (RFC 3986, appendix A).
 _PRINTABLE = re.compile(r"[!#-;=?-\[\]_a-z~]+")
-"""The characters of a URL (RFC 3986, appendix A)."""
 _PORTS = {"http": 80, "https": 443}
 
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from lamplighter.engine.tables import count_text
 
+# Characters of the rows of one answer, as JSON. A model reads about 100,000 words.
 BYTES_MAX: Final = 256 * 1024
-"""Characters of the rows of one answer, as JSON. A model reads about 100,000 words."""
+# Of a value in the text; the structured content has it whole.
 CELL_CHARACTERS_MAX: Final = 300
-"""Of a value in the text; the structured content has it whole."""
 
 _BINDINGS = '"bindings":['
 _DECODER = json.JSONDecoder()

@@ -35,10 +35,10 @@ from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import Application
 
 PATH: Final = "/mcp"
+# Of a message. All connections of the gate together hold 32 MB of them.
 BODY_BYTES_MAX: Final = 128 * 1024
-"""Of a message. All connections of the gate together hold 32 MB of them."""
+# Key of a request's scope: who sent it.
 _CALLER: Final = "lamplighter.caller"
-"""Key of a request's scope: who sent it."""
 _INSTRUCTIONS = (
     "Lamplighter is a gateway that keeps an RDF dataset of a place: its sensors, their readings, its actuators. The "
     "tools are the queries of its applications. IRIs name things; read an IRI as a resource to learn what the dataset "

@@ -18,8 +18,8 @@ from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.workers.resources import ResourceRequest
 
 APPLICATIONS: Final = "lamplighter:applications"
+# Before the name of a file of `ontology/`.
 VOCABULARY: Final = "lamplighter:vocabulary/"
-"""Before the name of a file of `ontology/`."""
 TEXT_BYTES_MAX: Final = 256 * 1024
 _TURTLE = "text/turtle"
 _JSON = "application/json"

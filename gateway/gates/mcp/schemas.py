@@ -12,6 +12,7 @@ from lamplighter.engine.terms import XSD
 
 Schema = dict[str, Any]
 
+# By the local name of an XML Schema datatype; all others are text.
 _OF_DATATYPE: Final[Mapping[str, Schema]] = {
     name: schema
     for names, schema in (
@@ -27,10 +28,9 @@ _OF_DATATYPE: Final[Mapping[str, Schema]] = {
     )
     for name in names.split()
 }
-"""By the local name of an XML Schema datatype; all others are text."""
 _TEXT: Final[Schema] = {"type": "string"}
+# A number or a boolean then becomes a literal of its own datatype.
 _UNTYPED: Final[Schema] = {"type": ["string", "number", "boolean"]}
-"""A number or a boolean then becomes a literal of its own datatype."""
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
     "integer": (int,),
@@ -75,6 +75,7 @@ def results_schema(form: str, columns: Sequence[str]) -> Schema:
     return _of({"triples": _TRIPLES, "more": _MORE}, ["triples", "more"])
 
 
+# Of the results of a query of any form.
 ANY_RESULTS: Final = _of(
     {
         "columns": {"type": "array", "items": _TEXT},
@@ -85,7 +86,7 @@ ANY_RESULTS: Final = _of(
     },
     [],
 )
-"""Of the results of a query of any form."""
+# Of the outcome of an update. Each member is left out where it is not known, or not to be told.
 UPDATED: Final = _of(
     {
         "added": {"type": "integer", "description": "quads that the update added, as far as this client may read them"},
@@ -95,7 +96,6 @@ UPDATED: Final = _of(
     },
     [],
 )
-"""Of the outcome of an update. Each member is left out where it is not known, or not to be told."""
 
 
 def input_schema(entry: Query | Update, expanded: Callable[[str], str]) -> Schema:

@@ -25,12 +25,12 @@ from lamplighter.gateway.state.applications import SAMPLE_IRI, Application, samp
 
 logger = EventLogger(__name__)
 
+# The protocol allows 128; APIs of models allow 64.
 NAME_CHARACTERS_MAX: Final = 64
-"""The protocol allows 128; APIs of models allow 64."""
 DESCRIPTION_CHARACTERS_MAX: Final = 2000
 SPARQL_TOOL: Final = "sparql-query"
+# The argument by which a repeated update has one effect.
 REQUEST_ID: Final = "request_id"
-"""The argument by which a repeated update has one effect."""
 
 _OTHER = re.compile(r"[^A-Za-z0-9_-]+")
 _COMMENT = re.compile(r"(?m)(?:^[ \t]*#[^\n]*\n?)+")

@@ -14,17 +14,17 @@ from pathlib import Path
 from lamplighter.gateway.monitoring.health.components import Component, not_ok
 
 POWER, TEMPERATURE, CARD = "power", "temperature", "card"
+# Folder of the appliance's reports; the name of a file is that of its component.
 PROBLEMS = "run/appliance/problems"
-"""Folder of the appliance's reports; the name of a file is that of its component."""
 PROBLEMS_MAX = 20
 REPORT_BYTES_MAX = 2000
 
 _THROTTLED = "sys/devices/platform/soc/soc:firmware/get_throttled"
 _UNDERVOLTAGE, _THROTTLED_NOW, _UNDERVOLTAGE_BEFORE = 0x1, 0x4, 0x10000
+# eMMC life in steps of 10 % that begin at 1 (JEDEC JESD84-B51, 7.4.110): 9 is 80 to 90 % used, 11 exceeded.
 _WORN_STEPS, _LIFE_OVER = 9, 11
-"""eMMC life in steps of 10 % that begin at 1 (JEDEC JESD84-B51, 7.4.110): 9 is 80 to 90 % used, 11 exceeded."""
+# Of PRE_EOL_INFO (the same, 7.4.109): 90 % of the reserved blocks are used; 2 is 80 %.
 _URGENT = 3
-"""Of PRE_EOL_INFO (the same, 7.4.109): 90 % of the reserved blocks are used; 2 is 80 %."""
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from lamplighter.adapters.coap.adapter import CoapAdapter
 from lamplighter.adapters.coap.admission import Origin
 from lamplighter.adapters.coap.context_files import make_context
-from lamplighter.adapters.coap.discovery import proposed
+from lamplighter.adapters.coap.discovery import propose
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
-from lamplighter.adapters.coap.links import parsed
+from lamplighter.adapters.coap.links import parse_links
 from lamplighter.adapters.coap.server import CoapMachine
 from lamplighter.adapters.coap.server_settings import CoapServerSettings
 from lamplighter.adapters.coap.serving import SiteCaller, SiteRefusal, SiteRequest
@@ -491,7 +491,7 @@ def adopt(here: Home, identity: str) -> str:
 
 
 def discover(here: Home, base: str = "coap://10.0.1.1") -> None:
-    device = proposed(parsed(LINKS), base=base, place=base).device
+    device = propose(parse_links(LINKS), base=base, place=base).device
     assert device is not None
     here.gateway.write(str(Registry(BASE).announced(None, device, "ask")))
 

@@ -16,7 +16,7 @@ from lamplighter.adapters.coap.directory import (
     RegistrationError,
     registration_id,
 )
-from lamplighter.adapters.coap.links import Link, parsed, written
+from lamplighter.adapters.coap.links import Link, links_text, parse_links
 from tests.support.tables import each_row
 
 LAMP = Registrant("coap://192.0.2.7")
@@ -54,7 +54,7 @@ def test_an_endpoint_registers_with_the_defaults_of_the_standard() -> None:
         given=False,
         lifetime_s=90_000,
         expires=clock.now + 90_000,
-        links=tuple(parsed(TEXT)),
+        links=tuple(parse_links(TEXT)),
     )
     assert found.location == f"/rd/{found.id}"
 
@@ -177,7 +177,7 @@ def test_an_update_changes_what_it_names() -> None:
     changed = known.update(id_, ["base=coap://new.example", "et=c", "y"], LAMP)
     assert changed.base == "coap://new.example"
     assert changed.attributes == (("x", "1"), ("et", "c"), ("y", None))
-    assert changed.links == tuple(parsed(TEXT))
+    assert changed.links == tuple(parse_links(TEXT))
     assert known.update(id_, [], moved).base == "coap://new.example"
     assert listed(known.lookup_resources(["rt=temperature"])) == ["coap://new.example/temp"]
 
@@ -240,10 +240,10 @@ def test_the_directory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reason(known.register, ["ep=b"], TEXT, LAMP) == "full"
     monkeypatch.setattr(directory, "LINKS_ALL_MAX", 4)
     known.register(["ep=b"], TEXT, LAMP)
-    monkeypatch.setattr(directory, "LINKS_BYTES_ALL_MAX", 2 * len(written(parsed(TEXT))))
+    monkeypatch.setattr(directory, "LINKS_BYTES_ALL_MAX", 2 * len(links_text(parse_links(TEXT))))
     known.register(["ep=b"], TEXT, LAMP)
     assert reason(known.register, ["ep=b"], TEXT[:-1] + b"ss", LAMP) == "full"
-    assert known.get(registration_id("b")).links == tuple(parsed(TEXT))
+    assert known.get(registration_id("b")).links == tuple(parse_links(TEXT))
 
 
 def test_lookups_show_full_uris_and_what_was_sent() -> None:
@@ -252,11 +252,11 @@ def test_lookups_show_full_uris_and_what_was_sent() -> None:
         b'</sensors/temp>;rt=temperature-c;if=sensor,<http://www.example.com/t>;anchor="/sensors/temp";rel=describedby'
     )
     id_ = known.register(["ep=node1", "d=floor", "et=x", "et=y"], text, LAMP).id
-    assert written(known.lookup_resources([])) == (
+    assert links_text(known.lookup_resources([])) == (
         '<coap://192.0.2.7/sensors/temp>;rt="temperature-c";if="sensor",'
         '<http://www.example.com/t>;anchor="coap://192.0.2.7/sensors/temp";rel="describedby"'
     )
-    assert written(known.lookup_endpoints([])) == (
+    assert links_text(known.lookup_endpoints([])) == (
         f'</rd/{id_}>;ep="node1";d="floor";base="coap://192.0.2.7";rt="core.rd-ep";et="x";et="y"'
     )
 
@@ -344,7 +344,7 @@ def test_any_request_is_taken_or_refused(query: list[str], text: bytes) -> None:
             run()
         except RegistrationError:
             continue
-    assert parsed(written(known.lookup_endpoints([])).encode()) == known.lookup_endpoints([])
+    assert parse_links(links_text(known.lookup_endpoints([])).encode()) == known.lookup_endpoints([])
 
 
 class Registering(RuleBasedStateMachine):

@@ -20,10 +20,10 @@ from lamplighter.adapters.coap.discovering import (
     machine_interfaces,
     of_registration,
 )
-from lamplighter.adapters.coap.discovery import Proposal, distinct, offered, proposed
+from lamplighter.adapters.coap.discovery import Proposal, device_to_propose, distinct, propose
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.exchanges import Exchanges
-from lamplighter.adapters.coap.links import Link, parsed
+from lamplighter.adapters.coap.links import Link, parse_links
 from lamplighter.adapters.coap.names import DeviceNames
 from lamplighter.adapters.coap.registrations import Event
 from lamplighter.adapters.coap.server_settings import CoapDiscoverySettings
@@ -258,7 +258,7 @@ async def test_a_registered_device_is_offered_and_used_once_it_is_adopted() -> N
 
 
 def at(base: str, text: bytes = LAMP) -> Proposal:
-    return proposed(parsed(text), base=base, place=f"{base}/.well-known/core")
+    return propose(parse_links(text), base=base, place=f"{base}/.well-known/core")
 
 
 async def test_a_device_that_registers_after_its_adoption_stays_the_same() -> None:
@@ -278,14 +278,16 @@ async def test_a_device_that_registers_after_its_adoption_stays_the_same() -> No
         await until(lambda: len(states(gateway)) == 2)
         assert states(gateway) == ["192.168.7.20~5683 adopted", "other proposed"]
         taken = at("coap://192.168.7.20").device
-        assert taken is not None and "it is at coap://192.168.7.99 now" in str(offered(taken, one.feed.entries))
+        assert taken is not None and "it is at coap://192.168.7.99 now" in str(
+            device_to_propose(taken, one.feed.entries)
+        )
     async with discovering(gateway, names=names) as one:  # after a restart, too
         one.took("restored", replace(own, base="coap://192.168.7.99:5683"))
         await settled()
         assert states(gateway) == ["192.168.7.20~5683 adopted", "other proposed"]
         found = at("coap://192.168.7.99").device
         assert found is not None
-        assert "is known as coap/192.168.7.20~5683, hall: adopted" in str(offered(found, one.feed.entries))
+        assert "is known as coap/192.168.7.20~5683, hall: adopted" in str(device_to_propose(found, one.feed.entries))
 
 
 async def test_an_address_that_was_only_claimed_does_not_take_an_adopted_device_over() -> None:

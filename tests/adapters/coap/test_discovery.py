@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyoxigraph import Store
 
-from lamplighter.adapters.coap.discovery import Proposal, proposed
-from lamplighter.adapters.coap.links import LINKS_MAX, Link, parsed
+from lamplighter.adapters.coap.discovery import Proposal, propose
+from lamplighter.adapters.coap.links import LINKS_MAX, Link, parse_links
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.devices.registry import Registry
@@ -23,7 +23,7 @@ REGISTRY = Registry("http://gateway.example/")
 
 
 def found(text: str, **named: str) -> Proposal:
-    return proposed(parsed(text.encode()), **{"base": BASE, "place": "/.well-known/core"} | named)
+    return propose(parse_links(text.encode()), **{"base": BASE, "place": "/.well-known/core"} | named)
 
 
 def device(text: str, **named: str) -> Device:
@@ -365,11 +365,11 @@ def test_other_bases_are_problems(base: str) -> None:
 
 
 def test_parts_and_problems_are_bounded() -> None:
-    many = proposed([Link(f"/{number}x") for number in range(LINKS_MAX)], base=BASE, place="x")
+    many = propose([Link(f"/{number}x") for number in range(LINKS_MAX)], base=BASE, place="x")
     assert many.device is not None
     assert len(many.device.sensors) == 100
     assert len(many.problems) == 20
-    long = proposed([Link("/t", (("title", "x\x1b" * 5_000),))], base=BASE, place="x")
+    long = propose([Link("/t", (("title", "x\x1b" * 5_000),))], base=BASE, place="x")
     assert long.device is not None
     assert len(long.device.sensors[0].label) <= 120
     assert long.device.sensors[0].label.isprintable()
@@ -465,7 +465,7 @@ LINKS = st.builds(
 
 @given(st.lists(LINKS, max_size=6), TEXTS, TEXTS)
 def test_any_links_are_a_device_that_is_stored_or_problems(some: list[Link], endpoint: str, sector: str) -> None:
-    proposal = proposed(some, base=BASE, place="/.well-known/core", endpoint=endpoint, sector=sector)
+    proposal = propose(some, base=BASE, place="/.well-known/core", endpoint=endpoint, sector=sector)
     if proposal.device is None:
         return
     check_record(proposal.device)

@@ -1,7 +1,7 @@
 """Which resource of the dataset a CoAP device is."""
 
-from lamplighter.adapters.coap.discovery import address_id, proposed
-from lamplighter.adapters.coap.links import parsed
+from lamplighter.adapters.coap.discovery import address_id, propose
+from lamplighter.adapters.coap.links import parse_links
 from lamplighter.adapters.coap.names import DeviceNames
 from lamplighter.adapters.devices.registry import Entry
 from lamplighter.adapters.mapping import uris
@@ -11,7 +11,7 @@ BASE = "http://gateway.example/"
 
 
 def entry(base: str, endpoint: str = "", **keys: str) -> Entry:
-    device = proposed(parsed(b'</t>;rt="temperature-c"'), base=base, place=base, endpoint=endpoint).device
+    device = propose(parse_links(b'</t>;rt="temperature-c"'), base=base, place=base, endpoint=endpoint).device
     assert device is not None
     return Entry(device, keys.get("adoption", "adopted"))  # type: ignore[arg-type]
 
@@ -27,7 +27,7 @@ def entry(base: str, endpoint: str = "", **keys: str) -> Entry:
 )
 def test_an_address_has_the_name_that_discovery_proposes(host: str, name: str) -> None:
     assert DeviceNames(BASE).node(host) == f"<{BASE}device/coap/{name}>"
-    found = proposed(parsed(b'</t>;rt="temperature-c"'), base=f"coap://{host}", place="").device
+    found = propose(parse_links(b'</t>;rt="temperature-c"'), base=f"coap://{host}", place="").device
     assert found is not None and found.identity == f"coap/{name}"
 
 

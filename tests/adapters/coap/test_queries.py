@@ -232,7 +232,7 @@ async def test_a_subscription_without_observers_makes_room(monkeypatch: pytest.M
                 await states.aclose()
         await until(lambda: client.ended == 1)
         assert queries.subscriptions == 2
-        assert queries._known(queries._bound(_request("ex:l0"))) is not None
+        assert queries._ready(queries._bound_text(_request("ex:l0"))) is not None
         await observed[0].aclose()
 
 

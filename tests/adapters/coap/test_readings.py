@@ -17,6 +17,7 @@ from aiocoap.numbers.codes import Code
 from lamplighter.adapters.coap.admission import Origin
 from lamplighter.adapters.coap.readings import WARNINGS_BURST, PostedReadings
 from lamplighter.adapters.coap.serving import SiteCaller
+from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.mapping import PathRule, PathTable, cbor
 from lamplighter.adapters.model.commits import ReadingCommits
 from lamplighter.adapters.model.owners import StreamOwners
@@ -93,9 +94,7 @@ def posted(gateway: FakeGateway, warnings: list[tuple[str, str]] | None = None) 
     def warn(path: str, reason: str, *, lost: bool = False) -> None:
         said.append((path, reason))
 
-    commits = ReadingCommits(
-        gateway, kind="coap", model="latest", events_kept=10, streams_max=100, counters=counters, warn=warn
-    )
+    commits = ReadingCommits(gateway, kind="coap", settings=CoapSettings(streams_max=100), counters=counters, warn=warn)
     owners = StreamOwners(100, warn, kind="coap")
     found = PostedReadings(commits, owners, counters, AdapterContext(gateway, now=lambda: NOON), warn)
     found.change_rules(rules(RULES))

@@ -420,7 +420,7 @@ async def test_forged_sources_fill_only_half_of_the_room_for_bodies() -> None:
     shelf = Shelf()
     async with coap_site(shelf) as (site, peer):
         for number in range(BODIES_MAX):  # as by sources that were verified once
-            if not site._bodies.crowded:
+            if not site._bodies.is_crowded:
                 site._bodies.add(number, "name", Block(0, True, 0), bytes(16), site._monotonic())
         assert len(site._bodies) == BODIES_MAX // 2
         first = (BLOCK1, b"\x08")

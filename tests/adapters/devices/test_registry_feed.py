@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from lamplighter.adapters.devices.device import Device, Problem
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Registry
-from lamplighter.adapters.devices.registry_feed import RegistryFeed
+from lamplighter.adapters.devices.registry_feed import FeedScope, RegistryFeed
 from tests.support.desired_states import BASE, StatesGateway
 from tests.support.event_loops import beside, settled, until
 
@@ -24,9 +24,7 @@ async def feeding(gateway: StatesGateway, changes: list[int]) -> AsyncIterator[R
     feed = RegistryFeed(
         gateway,
         base_iri=BASE,
-        kind="mine",
-        adopt="ask",
-        sources=["mine"],
+        scope=FeedScope("mine", "ask", frozenset({"mine"})),
         on_entries=lambda: changes.append(len(feed.entries)),
         clock=lambda: NOON,
     )

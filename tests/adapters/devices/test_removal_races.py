@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
-from lamplighter.adapters.coap.discovery import proposed
-from lamplighter.adapters.coap.links import parsed
+from lamplighter.adapters.coap.discovery import propose
+from lamplighter.adapters.coap.links import parse_links
+from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.devices.desired import actuation_update, refusal_update, reported_update
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.draft import ThingDraft
@@ -33,8 +34,8 @@ NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
 
 
 def coap_device() -> Device:
-    found = parsed(b'</t>;obs;ct=0;rt="temperature",</lamp>;if="core.a";rt="light";ct=0')
-    device = proposed(found, base="coap://192.168.7.20", place="test").device
+    found = parse_links(b'</t>;obs;ct=0;rt="temperature",</lamp>;if="core.a";rt="light";ct=0')
+    device = propose(found, base="coap://192.168.7.20", place="test").device
     assert device is not None and device.sensors and device.actuators
     return device
 
@@ -102,9 +103,7 @@ async def test_no_update_under_way_brings_a_removed_device_back(
             commits = ReadingCommits(
                 LateClient(engine, before),
                 kind=kind,
-                model=model,
-                events_kept=2,
-                streams_max=100,
+                settings=CoapSettings(model=model, events_kept=2, streams_max=100),
                 counters=ReadingCounters(),
                 warn=lambda *_, **__: None,
             )

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from lamplighter.adapters.coap.discovery import proposed
-from lamplighter.adapters.coap.links import parsed
+from lamplighter.adapters.coap.discovery import propose
+from lamplighter.adapters.coap.links import parse_links
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.registry import Entry
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
@@ -31,7 +31,7 @@ LAMP, MOTION = (device(f"room1/{name}", zigbee_house(1)) for name in ("lamp", "m
 PLUGS, RADIATOR = device("two plugs", _payload), device("radiator", _payload)
 
 
-_proposal = proposed(parsed(b"</3311/0/5850>,</3311/0/5851>"), base="coap://192.0.2.7", place="/.well-known/core")
+_proposal = propose(parse_links(b"</3311/0/5850>,</3311/0/5851>"), base="coap://192.0.2.7", place="/.well-known/core")
 assert _proposal.device is not None
 COAP_LAMP = _proposal.device
 

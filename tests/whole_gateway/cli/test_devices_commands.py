@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from lamplighter.adapters.coap.discovery import proposed
-from lamplighter.adapters.coap.links import parsed
+from lamplighter.adapters.coap.discovery import propose
+from lamplighter.adapters.coap.links import parse_links
 from lamplighter.adapters.devices.desired import desired_update, reported_update
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
@@ -175,8 +175,8 @@ async def test_actuators_that_report_another_state_have_a_column(tmp_path: Path)
 
 async def test_a_coap_device_is_shown_adopted_and_switched(tmp_path: Path) -> None:
     registry = Registry(GatewaySettings().base_iri)
-    links = parsed(b"</3311/0/5850>;obs,</sensors/temp>;rt=temperature-c")
-    lamp = proposed(links, base="coap://192.0.2.7", place="/.well-known/core", endpoint="hall").device
+    links = parse_links(b"</3311/0/5850>;obs,</sensors/temp>;rt=temperature-c")
+    lamp = propose(links, base="coap://192.0.2.7", place="/.well-known/core", endpoint="hall").device
     assert lamp is not None
     async with running_gateway(tmp_path) as addresses:
         toml = settings_of(tmp_path, addresses)
