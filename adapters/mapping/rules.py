@@ -292,16 +292,20 @@ def _with_others(rules: Iterable[SomeRule]) -> Iterator[SomeRule]:
 
 
 class ReadingRules(Generic[SomeRule]):
-    """Rules of one kind, and the readings of messages by all of them. source: as for `Stream`, of all of them.
+    """Rules of one kind, and the readings of messages by all of them. sources: as for `Stream`, of all of them.
 
-    former: rules of which some may stay, with the same source. Their index is taken over and changed; they are not to
+    former: rules of which some may stay, with the same sources. Their index is taken over and changed; they are not to
     be used any more.
     """
 
     def __init__(
-        self, rules: Sequence[SomeRule], source: Term = "", *, former: ReadingRules[SomeRule] | None = None
+        self,
+        rules: Sequence[SomeRule],
+        sources: tuple[Term, ...] = (),
+        *,
+        former: ReadingRules[SomeRule] | None = None,
     ) -> None:
-        self._source = source
+        self._of_streams = sources
         self.rules = tuple(rules)
         self._sources: _Cache[str, _Sources] = _Cache()
         self._record_streams: _Cache[tuple[Read, str, tuple[tuple[str, str], ...], str | None], Stream] = _Cache()
@@ -465,7 +469,7 @@ class ReadingRules(Generic[SomeRule]):
         self, read: Read, topic: str, captures: abc.Mapping[str, str], record: PayloadRecord | None = None
     ) -> Stream:
         stream = read.stream(topic, captures, record)
-        return replace(stream, source=self._source) if self._source else stream
+        return replace(stream, sources=self._of_streams) if self._of_streams else stream
 
     def _record_stream(self, read: Read, topic: str, record: PayloadRecord) -> Stream:
         key = read, topic, tuple(record.captures.items()), record.unit
@@ -485,7 +489,7 @@ def _with_read_name(read: Read, error: PayloadError) -> PayloadError:
 class Mapping(ReadingRules[StreamRule]):
     """All rules for MQTT of a gateway, or of one of its brokers.
 
-    readers: the rules, and those for the states of actuators. source: as for `Stream`; former: as for `ReadingRules`.
+    readers: the rules, and those for the states of actuators. sources: as for `Stream`; former: as for `ReadingRules`.
     """
 
     def __init__(
@@ -494,10 +498,10 @@ class Mapping(ReadingRules[StreamRule]):
         commands: Sequence[CommandRule] = (),
         publishes: Sequence[PublishRule] = (),
         *,
-        source: Term = "",
+        sources: tuple[Term, ...] = (),
         former: Mapping | None = None,
     ) -> None:
-        super().__init__(rules, source, former=former)
+        super().__init__(rules, sources, former=former)
         self.commands = tuple(commands)
         self.publishes = tuple(publishes)
         self._commands = {command.state.place: command for command in commands if command.state is not None}
@@ -517,12 +521,12 @@ class Mapping(ReadingRules[StreamRule]):
         """Of the rules and commands."""
         return frozenset(one.place for one in self.rules).union(one.place for one in self.commands)
 
-    def of_broker(self, name: str, source: Term = "", former: Mapping | None = None) -> Mapping:
-        """The rules for one broker: streams and states that it sends, with their commands. source: IRI of the broker;
-        empty: its streams do not name it. former: as for `ReadingRules`, of the same broker."""
+    def of_broker(self, name: str, sources: tuple[Term, ...] = (), former: Mapping | None = None) -> Mapping:
+        """The rules for one broker: streams and states that it sends, with their commands. sources, former: as for
+        `ReadingRules`."""
         rules = [rule for rule in self.rules if rule.broker in (None, name)]
         commands = [one for one in self.commands if one.state is None or one.state.broker in (None, name)]
-        return Mapping(rules, commands, source=source, former=former)
+        return Mapping(rules, commands, sources=sources, former=former)
 
     def covers(self, topic: str) -> bool:
         """Whether a rule covers a topic, or reads the state of an actuator from it."""

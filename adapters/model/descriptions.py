@@ -60,14 +60,13 @@ def description_update(stream: Stream, *, live: bool = True) -> str:
         triples += [(stream.unit, RDF_TYPE, iri(UNIT_CLASS)), (stream.iri, HAS_UNIT, stream.unit)]
     elif stream.unit is not None:
         triples.append((stream.iri, UNKNOWN_UNIT, stream.unit))
-    if stream.source:
-        triples.append((stream.iri, RECEIVED_FROM, stream.source))
+    triples += [(stream.iri, RECEIVED_FROM, source) for source in stream.sources]
     if stream.label is not None:
         triples.append((stream.iri, RDFS_LABEL, literal(stream.label)))
     if live and stream.result is not None:
         triples += quantity(stream, stream.observation, stream.result)
     former = [(stream.iri, HAS_UNIT, "?unit"), (stream.iri, UNKNOWN_UNIT, "?code"), (stream.iri, RDFS_LABEL, "?label")]
-    if stream.source:
+    if stream.sources:
         former.append((stream.iri, RECEIVED_FROM, "?source"))
     if live and stream.result is not None:
         former += [(stream.result, HAS_UNIT, "?former"), (stream.result, UNKNOWN_UNIT, "?formerCode")]

@@ -35,7 +35,8 @@ class Stream:
 
     All members but `topic`, `label`, `rule` and `keep` are IRIs as terms. unit: an IRI, or a literal if the code is
     unknown. result: the qudt:QuantityValue beside the simple result, or None. keep: None drops nothing. lifetime: None:
-    values last until the next one. source: the broker of its messages; empty: none, or unknown. condition: a
+    values last until the next one. sources: what its readings come through, such as a broker, a device and an adapter:
+    a value that was received before one of them came back is unconfirmed. condition: a
     SPARQL pattern without which no update of the stream has an effect, such as `rule_condition`; empty: there is none.
     If two streams have the same `iri` and differ otherwise, they conflict.
     """
@@ -54,7 +55,7 @@ class Stream:
     keep: Keep | None = None
     condition: str = ""
     lifetime: ValueLifetime | None = None
-    source: Term = field(default="", compare=False)
+    sources: tuple[Term, ...] = field(default=(), compare=False)
 
     def chars(self) -> int:
         """Of all its members, a measure of the memory that it takes."""

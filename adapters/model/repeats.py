@@ -12,6 +12,7 @@ A retained message is an old state: it is never held, and never an event.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Container
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
@@ -24,9 +25,10 @@ class _Last:
     """The reading of a stream that was written last; held: a newer one that waits; interrupted: reports may have been
     missed since."""
 
-    __slots__ = ("at", "held", "interrupted", "value")
+    __slots__ = ("at", "held", "interrupted", "sensor", "value")
 
     def __init__(self, reading: Reading) -> None:
+        self.sensor = reading.stream.sensor
         self.value = reading.value
         self.at = reading.received
         self.held: Reading | None = None
@@ -78,11 +80,11 @@ class Repeats:
                 found.append(self._written(last, reading._replace(received=now), again=again))
         return found
 
-    def interrupt(self) -> None:
-        """Reports may have been missed: the next one of each stream is written with its time, also if it repeats the
-        value."""
+    def interrupt(self, sensors: Container[Term] | None = None) -> None:
+        """Reports of these sensors may have been missed: the next one of each stream is written with its time, also if
+        it repeats the value. None: of all."""
         for last in self._last.values():
-            last.interrupted = True
+            last.interrupted |= sensors is None or last.sensor in sensors
 
     @property
     def holds(self) -> bool:

@@ -52,11 +52,12 @@ from lamplighter.adapters.mqtt.rebirths import ask_for_rebirths
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.adapters.mqtt.silence import Silence
 from lamplighter.adapters.mqtt.subscribed import SubscribedDevices
+from lamplighter.adapters.presence import keep_presence
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import iri
-from lamplighter.ontology.vocabulary import broker_iri
+from lamplighter.ontology.vocabulary import adapter_iri, broker_iri
 
 UNDER_WAY_MAX = 2
 """Batches of a broker on their way to the gateway. Where more requests wait, the gateway stops reading."""
@@ -205,7 +206,9 @@ class MqttAdapter:
         return Broker(name, settings, mapping, inbox, Births(), read=frozenset(read))
 
     def _of_broker(self, mapping: Mapping, name: str, former: Mapping | None = None) -> Mapping:
-        return mapping.of_broker(name, iri(broker_iri(self._base_iri, name)) if self._base_iri else "", former)
+        base = self._base_iri
+        sources = (iri(broker_iri(base, name)), iri(adapter_iri(base, "mqtt"))) if base else ()
+        return mapping.of_broker(name, sources, former)
 
     def _filters(self, broker: str, mapping: Mapping) -> list[str]:
         """What to read: for the rules, for devices that announce themselves, and for commands."""
@@ -249,6 +252,9 @@ class MqttAdapter:
                 tasks.create_task(
                     keep_counters(self._client, self._base_iri, "mqtt", self.counts), name="mqtt counters"
                 )
+            if self._base_iri and self._feed is not None:
+                presence = keep_presence(self._feed, self._base_iri, "mqtt", self._clock, self._ask_again)
+                tasks.create_task(presence, name="mqtt presence")
             if self._rules is not None and self._feed is not None:
                 following = follow_rules(self._feed, self._rules, self._apply)
                 tasks.create_task(following, name="mqtt rules of the dataset")
@@ -267,6 +273,11 @@ class MqttAdapter:
             for broker in brokers:
                 await broker.inbox.tried.wait()
             self.tried.set()
+
+    def _ask_again(self) -> None:
+        """The gateway has come back."""
+        self._commits.repeats.interrupt()
+        self._subscribed.ask_again()
 
     def remap(self, mapping: Mapping) -> None:
         """Takes other rules of files. Connections stay."""

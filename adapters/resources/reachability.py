@@ -24,6 +24,7 @@ from lamplighter.ontology.vocabulary import (
     ONLINE,
     PLATFORM,
     RDF_TYPE,
+    SINCE,
     UNREACHABLE,
 )
 
@@ -31,7 +32,7 @@ from lamplighter.ontology.vocabulary import (
 CHECK_S = 1.0
 # Devices in one message to the gateway.
 TOGETHER_MAX = 50
-_OWN = (ONLINE, LAST_SEEN, UNREACHABLE)
+_OWN = (ONLINE, SINCE, LAST_SEEN, UNREACHABLE)
 
 logger = EventLogger(__name__)
 
@@ -81,10 +82,10 @@ class KnownDevice:
 
 @dataclass(slots=True)
 class _WrittenDevice:
-    """What the dataset has of a device. state: address, `online`, `reason`, and whether the device is adopted; None: of
+    """What the dataset has of a device. state: address, `online`, `since`, `reason`, whether it is adopted; None: of
     an earlier run. at: when it was written."""
 
-    state: tuple[str, bool, str, bool] | None = None
+    state: tuple[str, bool, datetime | None, str, bool] | None = None
     at: float = 0.0
     hosts: set[Term] = field(default_factory=set)
 
@@ -214,7 +215,8 @@ class Reachability:
                 break
             if device.online is None:
                 continue
-            state = device.authority, device.online, device.reason, self._names.adopted(device.authority) is not None
+            is_adopted = self._names.adopted(device.authority) is not None
+            state = device.authority, device.online, device.since, device.reason, is_adopted
             written = self._written.get(node, _WrittenDevice())
             old = device.online and now >= written.at + self._contact_write_s
             if (state == written.state and hosts == written.hosts and not old) or now < self._pauses.due(node):
@@ -222,7 +224,7 @@ class Reachability:
             if state != written.state:
                 self._pauses.changed(node, now)
             gone = {one for one in written.hosts - hosts if not self._names.is_described(one)}
-            condition = f"{node} {iri(ADOPTION)} ?adoption . " if state[3] else ""
+            condition = f"{node} {iri(ADOPTION)} ?adoption . " if is_adopted else ""
             texts.append(_update(self._names, node, device, hosts, gone, condition))
             self._written[node] = _WrittenDevice(state, now, hosts)
         return texts
@@ -247,6 +249,8 @@ def _update(
     ]
     if device.last_seen is not None:
         found.append((LAST_SEEN, datetime_term(device.last_seen)))
+    if device.since is not None:
+        found.append((SINCE, datetime_term(device.since)))
     if not device.online:
         found.append((UNREACHABLE, literal(device.reason)))
     removed = "".join(f" . {node} {iri(HOSTS)} {one}" for one in sorted(gone))

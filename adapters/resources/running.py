@@ -26,6 +26,7 @@ from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import ResourceRules
 from lamplighter.adapters.mapping.rule_feed import follow_rules
 from lamplighter.adapters.parts import AdapterContext
+from lamplighter.adapters.presence import keep_presence
 from lamplighter.adapters.resources.basis import AdapterBasis, adapter_basis
 from lamplighter.adapters.resources.commands import BoundCommand, bound_commands, command_queries
 from lamplighter.adapters.resources.counters import ResourceCounters
@@ -82,7 +83,7 @@ class RunningResources:
             counters=basis.counters,
             tried=context.tried,
         )
-        self.sensors = ResourceSensors(exchanges, basis, self.reachability)
+        self.sensors = ResourceSensors(exchanges, basis, self.reachability, node=None if names is None else names.node)
 
     def knows_devices(self) -> bool:
         """Whether all devices are known that the adapter finds by itself."""
@@ -150,6 +151,11 @@ class RunningResources:
         self.output.contact(device)
         self.states.renew(device)
         self.sensors.renew(device)
+        self.sensors.interrupt(device)
+
+    def ask_again(self) -> None:
+        """The gateway has come back: all sensors are asked for their states."""
+        self.sensors.renew_all()
 
     def _hosted(self, device: str) -> set[Term] | None:
         """The sensors and actuators of a device; None if it is not adopted, and no rule is about it."""
@@ -211,6 +217,8 @@ class ResourceAdapter(ABC, Generic[Resources]):
             if base_iri:
                 counting = keep_counters(client, base_iri, kind, self.counts)
                 tasks.create_task(counting, name=f"{kind} counters")
+                presence = keep_presence(client, base_iri, kind, self.basis.context.now, running.ask_again)
+                tasks.create_task(presence, name=f"{kind} presence")
                 tasks.create_task(keep_health(client, base_iri, kind, self.health), name=f"{kind} health")
             if self._rules is not None:
                 following = follow_rules(client, self._rules, self.apply)

@@ -43,7 +43,8 @@ from lamplighter.adapters.resources.exchange import (
 from lamplighter.adapters.resources.reachability import DeviceContacts
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.tables import count_text
-from lamplighter.engine.terms import Term
+from lamplighter.engine.terms import Term, iri
+from lamplighter.ontology.vocabulary import adapter_iri
 
 # States of so long are written together.
 TURN_S = 0.02
@@ -114,7 +115,8 @@ class _Waiting:
 class ResourceSensors:
     """The sensors of an adapter.
 
-    contacts: takes which devices answer. elapsed: seconds of a monotonic clock.
+    contacts: takes which devices answer. elapsed: seconds of a monotonic clock. node: which resource of the dataset a
+    device is, by its authority; None: nothing is written of devices.
     """
 
     def __init__(
@@ -124,9 +126,11 @@ class ResourceSensors:
         contacts: DeviceContacts,
         *,
         elapsed: Callable[[], float] = time.monotonic,
+        node: Callable[[str], Term] | None = None,
     ) -> None:
         context, settings = basis.context, basis.settings
         self._last, self._trusted, self._clock, self._elapsed = context.last, context.trusted, context.now, elapsed
+        self._node, self._base_iri = node, context.base_iri
         self.counters = ReadingCounters()
         self._observed = basis.counters.observations
         self._exchanges = exchanges
@@ -169,7 +173,7 @@ class ResourceSensors:
                 begun += 1
                 continue
             same = [rule for rule, _ in known.readers] == its_rules
-            known.readers, known.sensors = _readers(its_rules), _sensors(its_rules)
+            known.readers, known.sensors = self._readers(its_rules), _sensors(its_rules)
             if not same:
                 known.observation.renew()
 
@@ -217,6 +221,17 @@ class ResourceSensors:
             if observed or source.observation.status.state != "observed":
                 source.observation.renew()
 
+    def interrupt(self, authority: str) -> None:
+        """Reports of a device may have been missed."""
+        self._commits.repeats.interrupt(self.hosted(authority) or ())
+
+    def renew_all(self) -> None:
+        """Asks all sensors for their states, not all at once. Reports of them may have been missed."""
+        self._commits.repeats.interrupt()
+        loop = asyncio.get_running_loop()
+        for number, source in enumerate(self._sources.values()):
+            loop.call_later(number / REGISTRATIONS_PER_S, source.observation.renew)
+
     # Rules
 
     def _grouped(self, rules: Iterable[ResourceRule]) -> dict[_Key, list[ResourceRule]]:
@@ -246,7 +261,7 @@ class ResourceSensors:
         resource = self._observed_resource(key, rules[0])
         observation = self._exchanges.observation(resource, self._observed)
         authority = uris.authority(key.uri)
-        source = _SensorResource(key, resource, observation, _readers(rules), authority, _sensors(rules))
+        source = _SensorResource(key, resource, observation, self._readers(rules), authority, _sensors(rules))
         self._sources[key] = source
         self._by_device.setdefault(authority, set()).add(source)
         self._follow(source, delay_s)
@@ -259,6 +274,14 @@ class ResourceSensors:
 
         if self._tasks is not None:
             self._tasks.create_task(follow(), name=f"sensor {source.resource.uri}")
+
+    def _readers(self, rules: Sequence[ResourceRule]) -> tuple[tuple[ResourceRule, ReadingRules[ResourceRule]], ...]:
+        """The rules of one resource. Their readings come through the device and the adapter."""
+        sources: tuple[Term, ...] = ()
+        if self._node is not None:
+            device = self._node(uris.authority(rules[0].resource))
+            sources = device, iri(adapter_iri(self._base_iri, self._exchanges.kind))
+        return tuple((rule, ReadingRules([rule], sources)) for rule in rules)
 
     def _end(self, source: _SensorResource) -> None:
         del self._sources[source.key]
@@ -375,10 +398,6 @@ class ResourceSensors:
                 self._warnings.reading(source.resource.uri, not_allowed(source.resource.uri, self._exchanges.table))
             elif status.state == "unreachable":
                 self._contacts.failed(source.authority, source.resource.uri, status.reason)
-
-
-def _readers(rules: Sequence[ResourceRule]) -> tuple[tuple[ResourceRule, ReadingRules[ResourceRule]], ...]:
-    return tuple((rule, ReadingRules([rule])) for rule in rules)
 
 
 def _sensors(rules: Sequence[ResourceRule]) -> set[Term]:

@@ -24,7 +24,7 @@ SELECT ?sensor ?feature ?name ?property ?value ?unit ?code ?time ?problem ?graph
   UNION {{ GRAPH ?graph {{ ?stream <{v.LIVE_OBSERVATION}> ?reading . {_READ} }} BIND(?stream AS ?about) }}
   ?about <{v.MADE_BY_SENSOR}> ?sensor ; <{v.HAS_FEATURE_OF_INTEREST}> ?feature ; <{v.OBSERVED_PROPERTY}> ?property .
   OPTIONAL {{ ?feature <{v.RDFS_LABEL}> ?name }}
-  OPTIONAL {{ ?stream <{v.RECEIVED_FROM}> ?broker . ?broker <{v.SINCE}> ?since }}
+  OPTIONAL {{ ?stream <{v.RECEIVED_FROM}> ?source . ?source <{v.SINCE}> ?since }}
   OPTIONAL {{ ?stream <{v.HAS_UNIT}> ?unit }} OPTIONAL {{ ?stream <{v.UNKNOWN_UNIT}> ?code }}
 }}"""
 
@@ -63,8 +63,8 @@ def _cells(
 
 
 _Row = tuple[str, str, str, str, str, str | None, bool | None]
-"""Name, property, value, unit, time; why there is no value; whether something was heard of it since the connection to
-its broker. None: a value; not over MQTT."""
+"""Name, property, value, unit, time; why there is no value; whether something was heard of it since its broker, device
+and adapter came back. None: a value; not known."""
 
 
 def _newest(dataset: RunningDataset, name: str) -> Iterator[_Row]:
@@ -84,7 +84,10 @@ def _newest(dataset: RunningDataset, name: str) -> Iterator[_Row]:
         found = given or feature, observes, value, code or _short(unit), time[:19] or problem, nil or None, confirmed
         # With the model "event" the end of a graph's IRI has time and number; a retained reading has no other time.
         order = "/".join(graph.rsplit("/", 2)[1:]) or time.rstrip("Z")
-        newest[sensor] = max(newest.get(sensor, (order, found)), (order, found), key=lambda one: one[0])
+        before = newest.get(sensor, (order, found))
+        if before == (order, (*found[:-1], False)):  # a reading has a row for each of its sources
+            continue
+        newest[sensor] = max((order, found), before, key=lambda one: one[0])
     shown = {sensor: found for sensor, (_, found) in newest.items()}
     alike = Counter(found[:2] for found in shown.values())
     for sensor, found in sorted(shown.items(), key=lambda one: (one[1][:2], one[0])):

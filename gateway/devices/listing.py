@@ -108,14 +108,14 @@ class DeviceList:
 
     async def _values(self, device: Term) -> dict[Term, dict[str, Any]]:
         """The newest result of each sensor of a device, with its time; or why it has none. confirmed: whether something
-        was heard of it since the connection to its broker."""
+        was heard of it since its broker, device and adapter came back."""
         query = (
             f"SELECT ?sensor ?value ?time ?nil ?since WHERE {{ {device} <{HOSTS}> ?sensor . "
             f"?reading <{MADE_BY_SENSOR}> ?sensor "
             f"{{ ?reading <{HAS_SIMPLE_RESULT}> ?value }} UNION {{ ?reading <{NIL_REASON}> ?nil }} "
             f"OPTIONAL {{ ?reading <{RESULT_TIME}> ?time }} "
-            f"OPTIONAL {{ ?stream <{LIVE_OBSERVATION}> ?reading ; <{RECEIVED_FROM}> ?broker . "
-            f"?broker <{SINCE}> ?since }} }}"
+            f"OPTIONAL {{ ?stream <{LIVE_OBSERVATION}> ?reading ; <{RECEIVED_FROM}> ?source . "
+            f"?source <{SINCE}> ?since }} }}"
         )
         rows = await self._dataset.rows(query)
         rows.sort(key=lambda row: row[2] or "")
@@ -124,8 +124,11 @@ class DeviceList:
             if sensor is not None:
                 pairs = (("value", value), ("nil_reason", nil), ("time", time))
                 about: dict[str, Any] = {name: lexical(term) for name, term in pairs if term is not None}
-                if since is not None:
-                    about["confirmed"] = about.get("time", "").rstrip("Z") >= lexical(since).rstrip("Z")
+                if since is not None:  # a reading has a row for each of its sources
+                    confirmed = about.get("time", "").rstrip("Z") >= lexical(since).rstrip("Z")
+                    before = found.get(sensor, {})
+                    same = before.get("time") == about.get("time")
+                    about["confirmed"] = confirmed and not (same and before.get("confirmed") is False)
                 found[sensor] = about
         return found
 

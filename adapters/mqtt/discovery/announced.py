@@ -40,15 +40,17 @@ class Announced:
 @dataclass(frozen=True, slots=True)
 class Joined:
     """The device of a group, None if it is not known enough yet. left_out: lines of what its announcements say and the
-    format does not use; they replace those of before."""
+    format does not use; they replace those of before. whole: False: the device may have more than it has said since the
+    start, and keeps what it had in an earlier run."""
 
     device: Device | None
     left_out: Sequence[str]
     problems: Sequence[Problem] = ()
+    whole: bool = True
 
     @classmethod
-    def of(cls, draft: Draft, problems: Sequence[Problem] = ()) -> Joined:
-        return cls(draft.device(), draft.left_out, problems)
+    def of(cls, draft: Draft, problems: Sequence[Problem] = (), *, whole: bool = True) -> Joined:
+        return cls(draft.device(), draft.left_out, problems, whole)
 
 
 NOT_ANNOUNCED = Joined(None, ())

@@ -82,13 +82,14 @@ class _AnnouncedGroup:
 
     parts: by name. refused_at: the number of releases at which something of the
     device was refused, None if nothing was; after a further release it may own more. left_out: the problems that were
-    told of it.
+    told of it. former: what it was in an earlier run, while its parts are not known to be all.
     """
 
     parts: dict[str, _Part] = field(default_factory=dict)
     device: Device | None = None
     refused_at: int | None = None
     left_out: Sequence[Problem] = ()
+    former: Device | None = None
 
 
 class Announcements:
@@ -250,6 +251,10 @@ class Announcements:
             joined = format_.joined(key[1], key[2], {name: part.content for name, part in known.parts.items()})
             device, was = joined.device if known.parts else None, before[key]
             problems += joined.problems
+            if device is not None:
+                known.former = None if joined.whole else known.former or self._restored.get(device.identity)
+                if known.former is not None and known.former.broker == device.broker:
+                    device = _with_former(device, known.former)
             if device is not None and was is not None and device.identity != was.identity:
                 topic = next(iter(known.parts.values())).topic
                 reason = f"it announces itself as another device than before; {was.identity} is kept"
@@ -360,6 +365,13 @@ class Announcements:
     def _count(self, device: Device, chars: int) -> None:
         self._chars_all += chars - self._chars.get(device.identity, 0)
         self._chars[device.identity] = chars
+
+
+def _with_former(device: Device, former: Device) -> Device:
+    """A device with the values that it had before, too."""
+    sensors = {one.key: one for one in former.sensors} | {one.key: one for one in device.sensors}
+    actuators = {one.key: one for one in former.actuators} | {one.key: one for one in device.actuators}
+    return msgspec.structs.replace(device, sensors=tuple(sensors.values()), actuators=tuple(actuators.values()))
 
 
 def _omission_problems(key: _Key, topic: str, joined: Joined, *, owned: bool) -> list[Problem]:

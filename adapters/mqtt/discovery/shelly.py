@@ -23,6 +23,8 @@ COMPONENTS_MAX = 64
 PART_CHARS_MAX = 120
 
 _LEFT_OUT = "-"
+_WHOLE = "NotifyFullStatus"
+"""The part of a device that has told all of its components."""
 """Begins the names of parts that are not used."""
 _ON, _OFF = ["on", "true", "1"], ["off", "false", "0"]
 PREFIX_LEVELS_MAX = 8
@@ -267,6 +269,8 @@ def _notified(broker: str, topic: str, payload: bytes) -> Announced:
                 parts[prefix, f"{name}.{member}"] = None
         for member in status.omissions(_SECOND_HARMLESS):
             parts[prefix, f"{_LEFT_OUT}{plain(f'{name}.{member}')}"] = None
+    if document["method"] == "NotifyFullStatus":
+        parts[prefix, _WHOLE] = None
     if parts:
         parts[prefix, "src"] = {"address": found[1].upper(), "model": source.partition("-")[0]}
     return Announced(parts, adds=True)
@@ -330,7 +334,7 @@ def _first(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
                     draft.actuator(key, kind, to, payload=payload, values=words, state=state, lamp=lamp)
                 else:
                     draft.actuator(key, kind, f"{topic}/command", values=words, state=state)
-    return Joined.of(draft, draft.problems)
+    return Joined.of(draft, draft.problems, whole=False)
 
 
 def _second(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
@@ -351,7 +355,7 @@ def _second(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
     draft.ask(f"{group}/rpc", f'{{"id": 1, "src": "{group}/lamplighter", "method": "Shelly.GetStatus"}}')
     left_out = {part for part in parts if part.startswith(_LEFT_OUT)}
     draft.leave_out(part.removeprefix(_LEFT_OUT) for part in left_out)
-    for part in sorted(parts.keys() - left_out - {"src"}):
+    for part in sorted(parts.keys() - left_out - {"src", _WHOLE}):
         component, _, member = part.partition(".")
         name = component.partition(":")[0]
         kind, payload, unit = next((k, p, u) for m, k, p, u in _SECOND[name] if m == member)
@@ -369,7 +373,7 @@ def _second(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
             **words,
         )
         _second_actuator(draft, f"{group}/rpc", component, key, kind, state)
-    return Joined.of(draft, draft.problems)
+    return Joined.of(draft, draft.problems, whole=_WHOLE in parts)
 
 
 def _second_actuator(draft: Draft, topic: str, component: str, key: str, kind: str, state: Table | None) -> None:

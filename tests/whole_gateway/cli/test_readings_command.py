@@ -66,7 +66,7 @@ async def test_newest_reading_of_each_sensor_is_shown_in_both_models(tmp_path: P
 async def test_values_that_are_absent_or_not_confirmed_say_so(tmp_path: Path) -> None:
     broker = "<http://gateway.example/broker/default>"
     table = '[[stream]]\ntopic = "{room}/t"\nproperty = "ex:t"\npayload = "number"'
-    mapping = rules(table).of_broker("default", broker)
+    mapping = rules(table).of_broker("default", (broker,))
     async with running_gateway(tmp_path) as addresses:
         (tmp_path / "lamplighter.toml").write_text(
             f"[gateway]\nbase_iri = 'http://gateway.example/'\n[http]\nport = {urlsplit(addresses.query).port}\n"

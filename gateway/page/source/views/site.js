@@ -18,7 +18,7 @@ const QUERIES = {
     values: `SELECT ?about ?value ?time ?problem WHERE { ?about sosa:hasSimpleResult ?value
         OPTIONAL { ?about sosa:resultTime ?time } OPTIONAL { ?about gateway:timeProblem ?problem } }`,
     absent: "SELECT ?about ?nil ?time WHERE { ?about gateway:nilReason ?nil OPTIONAL { ?about sosa:resultTime ?time } }",
-    sources: "SELECT ?stream ?since WHERE { ?stream gateway:receivedFrom ?broker . ?broker gateway:since ?since }",
+    sources: "SELECT ?stream ?since WHERE { ?stream gateway:receivedFrom ?source . ?source gateway:since ?since }",
     events: `SELECT ?stream ?about ?value ?time WHERE { GRAPH ?graph { ?stream gateway:liveObservation ?about .
         ?about sosa:hasSimpleResult ?value OPTIONAL { ?about sosa:resultTime ?time } } }`,
     sensors: "SELECT ?about ?sensor WHERE { ?about sosa:madeBySensor ?sensor }",
@@ -184,7 +184,7 @@ export class Site {
     }
 
     // The streams: { about, stream, feature, property, sensor, value, time, problem, unit, points, offline, nil, unconfirmed }.
-    // nil: why there is no value; unconfirmed: nothing was heard of it since the connection to its broker.
+    // nil: why there is no value; unconfirmed: nothing was heard of it since its broker, device and adapter came back.
     streams() {
         const { values, absent, sources, events, sensors, features, properties, streams, units } = this.indexes;
         const found = [];
@@ -192,7 +192,7 @@ export class Site {
             const sensor = sensors.get(described)?.sensor.value ?? "";
             const availability = sensor ? this.availability(sensor) : undefined;
             const stream = streams.get(about)?.stream.value ?? about;
-            const since = sources.get(stream);
+            const since = Math.max(...sources.all(stream).map((one) => Date.parse(one.since.value)));
             found.push({
                 about, stream, sensor,
                 feature: features.get(described)?.feature.value ?? "",
@@ -202,7 +202,7 @@ export class Site {
                 points: this.points.get(about) ?? [],
                 offline: availability?.online.value === "false",
                 nil: row?.nil?.value ?? "",
-                unconfirmed: since ? !(Date.parse(row?.time?.value) >= Date.parse(since.since.value)) : false,
+                unconfirmed: since > 0 && !(Date.parse(row?.time?.value) >= since),
             });
         };
         for (const about of sensors.keys()) {

@@ -128,3 +128,36 @@ def test_prefixes_have_up_to_eight_levels() -> None:
         is_read = any(topic_matches_sub(one, topic) for one in filters)
         devices = Announcements(["shelly"], devices_max=10).read("", topic, json.dumps(status).encode()).devices
         assert is_read is bool(devices) is (levels <= 8), levels
+
+
+def notification(method: str, **status: object) -> tuple[str, bytes]:
+    message = {"src": "shellyplugs-a8032abe54dc", "method": method, "params": {"switch:0": {"id": 0, **status}}}
+    return "plug/events/rpc", json.dumps(message).encode()
+
+
+def test_device_keeps_what_it_had_in_an_earlier_run_until_it_tells_all() -> None:
+    known = Announcements(["shelly"], devices_max=10)
+    (before,) = known.read("", *notification("NotifyStatus", output=True, apower=9)).devices
+    known = Announcements(["shelly"], devices_max=10)
+    known.restore([before])
+    (device,) = known.read("", *notification("NotifyStatus", apower=8)).devices
+    assert device == before
+    (device,) = known.read("", *notification("NotifyStatus", voltage=230)).devices
+    assert {one.key for one in device.sensors} == {"switch.0.output", "switch.0.apower", "switch.0.voltage"}
+    assert device.actuators == before.actuators
+    (device,) = known.read("", *notification("NotifyFullStatus", apower=8)).devices
+    assert {one.key for one in device.sensors} == {"switch.0.apower", "switch.0.voltage"}
+    assert not device.actuators
+
+
+def test_first_shelly_keeps_the_topics_of_an_earlier_run() -> None:
+    before = devices()["shelly/98F4ABB929CC"]
+    known = Announcements(["shelly"], devices_max=10)
+    known.restore([before])
+    about = {"id": "shellyswitch25-B929CC", "model": "SHSW-25", "mac": "98F4ABB929CC"}
+    known.read("", "shellies/announce", json.dumps(about).encode())
+    (device,) = known.read("", "shellies/shellyswitch25-B929CC/relay/0", b"on").devices or (None,)
+    assert device in (None, before)
+    assert (
+        known.read("", "shellies/shellyswitch25-B929CC/relay/1", b"on").devices[0].actuators[0] == before.actuators[0]
+    )
