@@ -93,7 +93,7 @@ class SecretKeys:
             key = read_file(self._path, follow=False) if self._path.exists() else self._new_key()
         except OSError as error:
             raise ConfigurationError(f"{self._path}: {error.strerror}; the key of signatures is there") from error
-        if len(key) != _KEY_BYTES:
+        if len(key) != _KEY_BYTES or not any(key):  # a power cut leaves zeros, which anybody could guess
             raise ConfigurationError(
                 f"{self._path} is damaged; remove it, and register the deliveries again: their secrets change"
             )
