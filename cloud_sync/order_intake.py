@@ -31,6 +31,7 @@ from lamplighter.cloud_sync.orders import (
 )
 from lamplighter.cloud_sync.pace import PaceClock
 from lamplighter.engine.client.files import json_document, read_file
+from lamplighter.engine.client.state_files import NEWER_CURE, newer_format, rewritten
 from lamplighter.engine.errors import ChangeLogError, MalformedRequestError
 from lamplighter.engine.log_events import EventLogger
 
@@ -94,10 +95,13 @@ def read_order_state(data: Path) -> OrderState:
     # A damaged file is an error: old orders would be executed again.
     path = data / STATE
     try:
-        return json_document(read_file(path), OrderState)
+        read = json_document(read_file(path))
+        if reason := newer_format(read):
+            raise ChangeLogError(reason, path=path, hint=NEWER_CURE)
+        return msgspec.convert(read, OrderState)
     except FileNotFoundError:
         return OrderState()
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         hint = f'restore it, or write {{"number": N}} with the number of the last answer at {ORDERS}/<gateway>'
         raise ChangeLogError(f"damaged: {error}", path=path, hint=hint) from error
 
@@ -184,8 +188,8 @@ class OrderIntake:
 
     def save(self) -> None:
         """Raises OSError."""
-        content = msgspec.json.encode(self.state) + b"\n"
         path = self._data / STATE
+        content = rewritten(path, self.state)
         with suppress(FileNotFoundError):
             if path.read_bytes() == content:
                 return

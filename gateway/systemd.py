@@ -12,10 +12,11 @@ import os
 import re
 import socket
 import struct
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,6 +92,15 @@ class Supervisor:
     def stopping(self, status: str) -> None:
         self._tell("STOPPING=1", f"STATUS={status}")
 
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        """Says with which error the body ends. `systemctl status` shows it until the next start."""
+        try:
+            yield
+        except Exception as error:
+            self.status(f"failed: {error or type(error).__name__}")
+            raise
+
     def recovering(self, records: int) -> None:
         """Reports the number of replayed records, and extends the time limit of the start."""
         if records % _RECORDS_EACH == 0 and (now := self._monotonic()) - self._said_at >= _SAY_S:
@@ -129,6 +139,63 @@ class Supervisor:
             return None
         path = Path(folder) / name
         return path if path.exists() else None
+
+
+# --- units ----------------------------------------------------------------------------------------------------
+
+_PROGRAM_S = 2.0
+_LINE_CHARACTERS_MAX = 500
+_PROPERTIES = ("LoadState", "ActiveState", "SubState", "Result", "NRestarts")
+
+
+@dataclass(frozen=True)
+class UnitState:
+    """What systemd knows of a service."""
+
+    unit: str
+    state: str
+    sub: str
+    result: str
+    restarts: str
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is there."""
+        return self.sub not in ("auto-restart", "dead", "failed")
+
+    @property
+    def failing(self) -> bool:
+        """Whether systemd starts it again and again, or has given up."""
+        return self.state in ("activating", "failed")
+
+    def text(self) -> str:
+        """For people, with the last line of its processes."""
+        # Lines of systemd itself about the unit have another unit: they say that it failed, and not why.
+        last = _output("journalctl", f"_SYSTEMD_UNIT={self.unit}", "--lines=1", "--output=cat").strip()
+        line = f"; its last line: {last.splitlines()[-1][:_LINE_CHARACTERS_MAX]}" if last else ""
+        return (
+            f"{self.unit}: {self.state} ({self.sub}), {self.result}, restarted {self.restarts or 0} times{line}; "
+            f"`journalctl -u {self.unit} -n 50` has more"
+        )
+
+
+def unit_state(unit: str) -> UnitState | None:
+    """None without systemd, and for a unit that it does not know."""
+    if not Path("/run/systemd/system").is_dir():
+        return None
+    shown = _output("systemctl", "show", unit, f"--property={','.join(_PROPERTIES)}")
+    found = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+    known, *members = (found.get(name, "") for name in _PROPERTIES)
+    return UnitState(unit, *members) if known == "loaded" else None
+
+
+def _output(*command: str) -> str:
+    """What a program prints; empty if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROGRAM_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
 
 
 # --- the journal ---------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from lamplighter.engine.client.files import json_document
+from lamplighter.engine.client.state_files import state_document, with_unknown
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 
@@ -64,32 +65,44 @@ _NAMES = {
     "id_context": "id-context_hex",
     "secret": "secret_hex",
     "salt": "salt_hex",
+    "hash_function": "kdf-hashfun",
     "next_to_send": "next-to-send",
     "settings_inode": "settings-inode",
 }
 
 
-class _SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=_NAMES):
+class _SettingsFile(msgspec.Struct, frozen=True, rename=_NAMES):
     sender_id: str
     recipient_id: str
     address: str
     id_context: str | None = None
+    # Contexts of aiocoap may name others than the defaults, with which the key would be misused.
+    algorithm: None = None
+    hash_function: None = None
 
 
-class _SecretFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=_NAMES):
+class _SecretFile(msgspec.Struct, frozen=True, rename=_NAMES):
     secret: str
     salt: str = ""
 
 
-class _WindowFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _WindowFile(msgspec.Struct, frozen=True):
     index: int
     bitfield: int
 
 
-class _SequenceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=_NAMES):
+class _SequenceFile(msgspec.Struct, frozen=True, rename=_NAMES):
     next_to_send: int
     received: _WindowFile | str
     settings_inode: int
+
+
+@dataclass(frozen=True)
+class StoredSequence:
+    """document: the file, with the members that another version may have written."""
+
+    file: _SequenceFile
+    document: Any
 
 
 @dataclass(frozen=True)
@@ -114,15 +127,15 @@ class Numbers:
     window: the stored replay window; None if it is unknown. later: runs a function in another thread.
     """
 
-    def __init__(self, folder: Path, stored: _SequenceFile, later: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(self, folder: Path, stored: StoredSequence, later: Callable[[Callable[[], None]], object]) -> None:
         """Reserves the first numbers. Raises OSError."""
         self._folder = folder
         self._later = later
         self._writing = threading.Lock()
         self._closed = False
-        self._inode = stored.settings_inode
-        self._next = self._reserved = stored.next_to_send
-        received = stored.received
+        self._stored = stored
+        self._next = self._reserved = stored.file.next_to_send
+        received = stored.file.received
         self.window: Window | None = None if isinstance(received, str) else (received.index, received.bitfield)
         self._reserve()
 
@@ -163,7 +176,8 @@ class Numbers:
                 self._reserved = upto  # not before it is durable
 
     def _write(self, number: int, window: Window | None) -> None:
-        _write_durably(self._folder / SEQUENCE, _sequence_text(number, window, self._inode))
+        inode, before = self._stored.file.settings_inode, self._stored.document
+        _write_durably(self._folder / SEQUENCE, _sequence_text(number, window, inode, before))
 
 
 # --- making ---------------------------------------------------------------------------------------------------
@@ -291,10 +305,11 @@ def read_key(folder: Path) -> Key:
     return key
 
 
-def read_sequence(folder: Path) -> _SequenceFile:
+def read_sequence(folder: Path) -> StoredSequence:
     """Raises ConfigurationError, also if the folder is a copy of a context."""
     place = folder / SEQUENCE
-    stored = _read_file(place, _SequenceFile)
+    document = _document(place)
+    stored = _converted(place, document, _SequenceFile)
     received = stored.received
     known = received == "unknown" if isinstance(received, str) else min(received.index, received.bitfield) >= 0
     if not known or stored.next_to_send < 0:
@@ -302,7 +317,7 @@ def read_sequence(folder: Path) -> _SequenceFile:
     if stored.settings_inode != _inode(folder):
         reason = "this context is a copy or from a backup, and its sender numbers may be used already"
         raise ConfigurationError(f"{place}: {reason}; {_renewal(folder)}")
-    return stored
+    return StoredSequence(stored, document)
 
 
 def _inode(folder: Path) -> int:
@@ -310,9 +325,10 @@ def _inode(folder: Path) -> int:
     return (folder / SETTINGS).stat().st_ino
 
 
-def _sequence_text(number: int, window: Window | None, inode: int) -> bytes:
-    received: Any = "unknown" if window is None else {"index": window[0], "bitfield": window[1]}
-    return _json({"next-to-send": number, "received": received, "settings-inode": inode})
+def _sequence_text(number: int, window: Window | None, inode: int, before: Any = None) -> bytes:
+    """before: the document that it replaces."""
+    file = _SequenceFile(number, "unknown" if window is None else _WindowFile(*window), inode)
+    return _json(with_unknown(file, before))
 
 
 def _json(members: Mapping[str, Any]) -> bytes:
@@ -321,6 +337,21 @@ def _json(members: Mapping[str, Any]) -> bytes:
 
 def _read_file(path: Path, kind: type[SomeFile]) -> SomeFile:
     """Raises ConfigurationError that names the file and the cure, OSError."""
+    return _converted(path, _document(path), kind)
+
+
+def _converted(path: Path, document: Any, kind: type[SomeFile]) -> SomeFile:
+    try:
+        return state_document(path, document, kind)
+    except msgspec.DecodeError as error:
+        raise _damage_error(path, error) from error
+
+
+def _damage_error(path: Path, reason: object) -> ConfigurationError:
+    return ConfigurationError(f"{path}: damaged ({reason}); {_renewal(path.parent)}")
+
+
+def _document(path: Path) -> Any:
     try:
         file = os.open(path, _READ)
     except FileNotFoundError as error:
@@ -331,9 +362,9 @@ def _read_file(path: Path, kind: type[SomeFile]) -> SomeFile:
     finally:
         os.close(file)
     try:
-        return json_document(text, kind)
+        return json_document(text)
     except msgspec.DecodeError as error:
-        raise ConfigurationError(f"{path}: damaged ({error}); {_renewal(path.parent)}") from error
+        raise _damage_error(path, error) from error
 
 
 def check_private(folder: Path) -> None:

@@ -22,7 +22,7 @@ def place(table: Table) -> str:
     return found
 
 
-class Sensor(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Sensor(msgspec.Struct, frozen=True, omit_defaults=True):
     """One value that the device publishes.
 
     key: unique in the device and stable; it is part of the IRI. kind: the observed property: a prefixed name of
@@ -35,7 +35,7 @@ class Sensor(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     table: Table
 
 
-class Actuator(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Actuator(msgspec.Struct, frozen=True, omit_defaults=True):
     """One state of the device that can be set.
 
     key, kind, label: as for sensors; kind is the property that the actuator acts on. command: how a desired state
@@ -52,7 +52,7 @@ class Actuator(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     maximum: float | None = None
 
 
-class Availability(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Availability(msgspec.Struct, frozen=True, omit_defaults=True):
     """Topics that say whether the device is online.
 
     topics: tables with topic, broker, member (names of a JSON path, optional), bare (the words may also come without
@@ -75,7 +75,7 @@ class Ask(msgspec.Struct, frozen=True):
     payload: str
 
 
-class Device(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     """A device as it announced itself.
 
     id: stable (IEEE address, MAC, serial number), never the friendly name; one segment of an IRI. source: the format of

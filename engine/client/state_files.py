@@ -7,6 +7,7 @@ refuses the file, and says that a newer one wrote it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -20,19 +21,32 @@ Document = TypeVar("Document")
 
 # The highest format that is read. A file without the member ``format`` has 1, as those of version 0.1 have.
 FORMAT = 1
+NEWER_CURE = "install the newer version again. The file is as it was"
 
 
 def state_document(path: Path, read: Any, kind: type[Document]) -> Document:
     """A JSON document of a state file as a value of a type. Raises ConfigurationError for a newer format,
     msgspec.ValidationError, which is a DecodeError, if it does not fit."""
-    number = read.get("format", FORMAT) if isinstance(read, dict) else FORMAT
-    if number != FORMAT:
-        # Its meaning may depend on what this version does not know, such as a permission that is narrower.
-        raise ConfigurationError(
-            f"{path}: a newer version of Lamplighter wrote it (format {number!r}, and this version reads {FORMAT}); "
-            "install the newer version again. The file is as it was"
-        )
+    if reason := newer_format(read):
+        raise ConfigurationError(f"{path}: {reason}; {NEWER_CURE}")
     return msgspec.convert(read, kind)
+
+
+def newer_format(read: Any) -> str:
+    """That a newer version wrote a document, for people; empty if this version can read it."""
+    # Its meaning may depend on what this version does not know, such as a permission that is narrower.
+    number = read.get("format", FORMAT) if isinstance(read, dict) else FORMAT
+    if number == FORMAT:
+        return ""
+    return f"a newer version of Lamplighter wrote it (format {number!r}, and this version reads {FORMAT})"
+
+
+def rewritten(path: Path, document: Any) -> bytes:
+    """What to write to a small file for a value, with the members of the file there that its type does not have."""
+    read = None
+    with suppress(OSError, msgspec.DecodeError):
+        read = json_document(read_file(path, follow=False))
+    return msgspec.json.encode(with_unknown(document, read)) + b"\n"
 
 
 class StateFile(Generic[Document]):
@@ -67,7 +81,7 @@ class StateFile(Generic[Document]):
 
     def encode(self, document: Document) -> bytes:
         """What to write for a value. `commit` says that it is written."""
-        self._next = _with_unknown(document, self._read)
+        self._next = with_unknown(document, self._read)
         return msgspec.json.encode(self._next)
 
     def commit(self) -> None:
@@ -75,7 +89,7 @@ class StateFile(Generic[Document]):
         self._read = self._next
 
 
-def _with_unknown(value: Any, read: Any) -> Any:
+def with_unknown(value: Any, read: Any) -> Any:
     """A value as JSON has it, with the members of what was read that its type does not have."""
     if isinstance(value, msgspec.Struct):
         before = read if isinstance(read, dict) else {}
@@ -85,16 +99,16 @@ def _with_unknown(value: Any, read: Any) -> Any:
         for field in fields:
             if field.encode_name in members:
                 inner = getattr(value, field.name)
-                members[field.encode_name] = _with_unknown(inner, before.get(field.encode_name))
+                members[field.encode_name] = with_unknown(inner, before.get(field.encode_name))
         return members | {name: member for name, member in before.items() if name not in known}
     if isinstance(value, list | tuple):
         first = value[0] if value else None
         if not isinstance(first, msgspec.Struct) or not isinstance(read, list):
-            return [_with_unknown(item, None) for item in value]
+            return [with_unknown(item, None) for item in value]
         identity = _fields(type(first))[0]
         name = identity.encode_name
         items = {one[name]: one for one in reversed(read) if isinstance(one, dict) and isinstance(one.get(name), str)}
-        return [_with_unknown(item, items.get(getattr(item, identity.name))) for item in value]
+        return [with_unknown(item, items.get(getattr(item, identity.name))) for item in value]
     return msgspec.to_builtins(value)
 
 

@@ -63,6 +63,13 @@ def _set_log_level(options: argparse.Namespace, settings: Settings) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    service = Supervisor(os.environ)
+    with service.failures():
+        _serve_gateway(options, service)
+    return 0
+
+
+def _serve_gateway(options: argparse.Namespace, service: Supervisor) -> None:
     configuration = _start_configuration(options)
     check_owner(configuration.data, "`systemctl start lamplighter-gateway` starts it as that user")
     for fault in configuration.faults:
@@ -94,13 +101,12 @@ def _run(options: argparse.Namespace) -> int:
             stop_on_signals(),
             ready,
             adapters=options.all,
-            service=Supervisor(os.environ),
+            service=service,
             reread=reread,
             unheard=ended_by_signals,
         )
 
     asyncio.run(serve_requests())
-    return 0
 
 
 def _adapter(spec: AdapterSpec, options: argparse.Namespace) -> int:

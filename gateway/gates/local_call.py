@@ -13,13 +13,13 @@ import json
 import os
 import select
 import socket
-import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lamplighter.engine.errors import RefusedError, UpstreamError
 from lamplighter.gateway.addresses import ports_here, socket_paths
+from lamplighter.gateway.systemd import UnitState, unit_state
 
 if TYPE_CHECKING:
     from lamplighter.gateway.settings import Settings
@@ -33,7 +33,6 @@ _LOOK_S = 1.0
 # The data folder of the service.
 INSTALLED = Path("/var/lib/lamplighter")
 _UNIT = "lamplighter-gateway.service"
-_PROGRAM_S = 2.0
 
 
 class Readable(Protocol):
@@ -85,40 +84,24 @@ class Absence:
         """Empty while a gateway has the data folder, or if that cannot be seen."""
         try:
             file = os.open(self._data / "lock", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return ""  # another user's, or of no gateway yet
-        try:
-            # Shared, and given back at once: a gateway that starts at this moment tries for some seconds.
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return ""
-        finally:
-            os.close(file)
-        return f"the socket takes connections, but no gateway runs{self._unit_state()}"
+        except OSError:  # another user's, or of no gateway yet
+            unit = self._unit()
+            if unit is None or unit.running:
+                return ""
+        else:
+            try:
+                # Shared, and given back at once: a gateway that starts at this moment tries for some seconds.
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return ""
+            finally:
+                os.close(file)
+            unit = self._unit()
+        return f"the socket takes connections, but no gateway runs{f'; {unit.text()}' if unit else ''}"
 
-    def _unit_state(self) -> str:
-        """What systemd knows of the service, if this is its data folder."""
-        if self._data.resolve() != INSTALLED or not Path("/run/systemd/system").is_dir():
-            return ""
-        names = ("ActiveState", "SubState", "Result", "NRestarts")
-        text = _output("systemctl", "show", _UNIT, f"--property={','.join(names)}")
-        found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-        state, sub, result, restarts = (found.get(name, "") for name in names)
-        last = _output("journalctl", f"--unit={_UNIT}", "--identifier=lamplighter", "--lines=1", "--output=cat").strip()
-        said = f"; its last line: {last.splitlines()[-1][:500]}" if last else ""
-        return (
-            f"; {_UNIT}: {state} ({sub}), {result}, restarted {restarts or 0} times{said}; "
-            f"`journalctl -u {_UNIT} -n 50` has more"
-        )
-
-
-def _output(*command: str) -> str:
-    """What a program prints; empty if it fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROGRAM_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
+    def _unit(self) -> UnitState | None:
+        """The service, if this is its data folder."""
+        return unit_state(_UNIT) if self._data.resolve() == INSTALLED else None
 
 
 def exchange(

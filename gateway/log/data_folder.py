@@ -59,9 +59,18 @@ class DataFolder:
         try:
             if not path.exists():
                 self._disk.write_file(path, [f"gw-{secrets.token_hex(4)}\n".encode()])
-            return read_text(path, follow=False).strip()
+            name = read_text(path, follow=False).strip()
         except OSError as error:
             raise ConfigurationError(f"{path}: {error.strerror}; the first start has to write it") from error
+        except UnicodeDecodeError:
+            name = ""
+        # Another name would make its log, and what it has shipped, that of another gateway.
+        if not name or not name.isprintable():
+            raise ConfigurationError(
+                f"{path} is damaged; write the name of this gateway into it: `lamplighter log show --json --last 1` has "
+                "it as gw"
+            )
+        return name
 
     def close(self) -> None:
         if self._lock is not None:

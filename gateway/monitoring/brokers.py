@@ -21,7 +21,7 @@ from lamplighter.engine.errors import StoreError
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.clock import Clock, foreign_moment, iso
-from lamplighter.gateway.monitoring.health.components import span
+from lamplighter.gateway.monitoring.health.components import NOT_RUNNING, span
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology import vocabulary as v
 
@@ -187,7 +187,7 @@ class Brokers:
     def _status(self, name: str, address: str, base_iri: str) -> BrokerSeen:
         if not self.adapters["mqtt"]:
             cure = "start it: systemctl start lamplighter-mqtt, or lamplighter mqtt"
-            return BrokerSeen(name, address, "unknown", None, "the adapter does not run", cure)
+            return BrokerSeen(name, address, "unknown", None, NOT_RUNNING, cure)
         found = self._triples(v.broker_iri(base_iri, name))
         if v.CONNECTED not in found:
             cure = "reload or restart the adapter if this lasts"

@@ -330,7 +330,8 @@ def main(arguments: list[str] | None = None) -> int:
         return configuration
 
     try:
-        serve(next(spec for spec in ADAPTERS if spec.name == options.adapter), read(), read)
+        with Supervisor(os.environ).failures():
+            serve(next(spec for spec in ADAPTERS if spec.name == options.adapter), read(), read)
     except GatewayError as error:
         print(f"lamplighter: {error}", file=sys.stderr)
         return 2

@@ -51,6 +51,28 @@ def base_tree() -> Path:
     return tree
 
 
+def built_package(tree: Path) -> Path:
+    """The Debian package of a checkout for this machine."""
+    tools = tree / "build/deb/tools"
+    if tree != ROOT and not tools.exists():
+        tools.parent.mkdir(parents=True, exist_ok=True)
+        tools.symlink_to(ROOT / "build/deb/tools")
+    built = run("bash", str(tree / "image/deb/build.sh")).splitlines()[-1]
+    return Path(built.removeprefix("deb: ").partition(",")[0])
+
+
+def rebuild(package: Path, target: Path, version: str, change: Callable[[Path], None]) -> None:
+    """The same package as another version, with some of its files changed."""
+    tree = WORK / "rebuilt"
+    run("rm", "-rf", str(tree))
+    run("dpkg-deb", "--raw-extract", str(package), str(tree))
+    control = tree / "DEBIAN/control"
+    control.write_text(re.sub("(?m)^Version: ", f"Version: {version}", control.read_text()))
+    change(tree)
+    run("dpkg-deb", "--build", "-Znone", "--root-owner-group", str(tree), str(target))
+    run("rm", "-rf", str(tree))
+
+
 def run(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{shlex.join(command)}: {done.stdout}{done.stderr}"

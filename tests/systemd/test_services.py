@@ -9,7 +9,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ import pytest
 from tests.support.components import missing, require_command
 from tests.support.places import ROOT
 from tests.support.units import UNITS
-from tests.systemd.machine import WORK, Machine, run
+from tests.systemd.machine import Machine, built_package, rebuild, run
 
 pytestmark = pytest.mark.faults
 
@@ -50,11 +50,7 @@ def package() -> Path:
         missing("systemd-nspawn and mmdebstrap need root")
     for command in ("systemd-nspawn", "mmdebstrap"):
         require_command(command)
-    run(str(ROOT / "image/deb/build.sh"))
-    return max(
-        (ROOT / "build/deb").glob(f"lamplighter_*_{run('dpkg', '--print-architecture').strip()}.deb"),
-        key=os.path.getmtime,
-    )
+    return built_package(ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -73,18 +69,6 @@ def test_the_package_has_the_web_page(package: Path) -> None:
     files = run("dpkg-deb", "--contents", str(package))
     assert "site-packages/lamplighter/gateway/page/built/index.html" in files
     assert "gateway/page/source" not in files
-
-
-def rebuild(package: Path, target: Path, version: str, change: Callable[[Path], None]) -> None:
-    """The same package as another version, with some of its files changed."""
-    tree = WORK / "rebuilt"
-    run("rm", "-rf", str(tree))
-    run("dpkg-deb", "--raw-extract", str(package), str(tree))
-    control = tree / "DEBIAN/control"
-    control.write_text(re.sub("(?m)^Version: ", f"Version: {version}", control.read_text()))
-    change(tree)
-    run("dpkg-deb", "--build", "-Znone", "--root-owner-group", str(tree), str(target))
-    run("rm", "-rf", str(tree))
 
 
 def all_is_well(machine: Machine) -> bool:

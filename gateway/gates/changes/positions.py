@@ -141,7 +141,7 @@ class PositionsOf:
         path = self._data / KEY_FILE
         try:
             key = read_file(path, follow=False)
-            if len(key) == _KEY_BYTES:
+            if len(key) == _KEY_BYTES and any(key):  # a power cut leaves zeros, which anybody could guess
                 return key
             raise ConfigurationError(f"{path} is damaged; remove it, and the followers of changes begin anew")
         except FileNotFoundError:

@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from lamplighter.engine.client.files import json_document, read_file
+from lamplighter.engine.client.state_files import rewritten
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.disk import Disk
@@ -92,7 +93,7 @@ class SecretKeys:
             key = read_file(self._path, follow=False) if self._path.exists() else self._new_key()
         except OSError as error:
             raise ConfigurationError(f"{self._path}: {error.strerror}; the key of signatures is there") from error
-        if len(key) != _KEY_BYTES:
+        if len(key) != _KEY_BYTES or not any(key):  # a power cut leaves zeros, which anybody could guess
             raise ConfigurationError(
                 f"{self._path} is damaged; remove it, and register the deliveries again: their secrets change"
             )
@@ -166,9 +167,9 @@ class Positions:
         unwritten, self._unwritten = self._unwritten, {}
         if not unwritten:
             return True
-        content = msgspec.json.encode(_PositionFile(self._positions))
+        document = _PositionFile(dict(self._positions))
         try:
-            await asyncio.to_thread(store, self._disk, self._path, content)
+            await asyncio.to_thread(lambda: store(self._disk, self._path, rewritten(self._path, document)))
         except OSError as error:
             logger.warning("positions of deliveries not written", path=self._path, reason=error.strerror)
             self._unwritten = unwritten | self._unwritten

@@ -12,6 +12,7 @@ from lamplighter.gateway.clock import iso
 
 State = Literal["ok", "degraded", "failed"]
 STATES: tuple[State, ...] = ("ok", "degraded", "failed")  # each is worse than the one before
+NOT_RUNNING = "the adapter does not run"
 _CHARACTERS_MAX = 400
 _READ_MAX = 4 * _CHARACTERS_MAX  # of a text that becomes one line: its blanks may be many
 

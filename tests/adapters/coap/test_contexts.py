@@ -386,6 +386,28 @@ def test_a_context_that_was_not_closed_well_asks_for_an_echo(folder: Path) -> No
         assert context.new_sequence_number() > used
 
 
+def test_members_of_a_newer_version_stay(folder: Path) -> None:
+    for name in ("settings.json", "secret.json", "sequence.json"):
+        path = folder / "hall" / name
+        inode = path.stat().st_ino
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"new": {"x": 1}}))
+        assert path.stat().st_ino == inode  # another file would be a copy
+    with loaded(folder) as found:
+        number = found.named("hall").new_sequence_number()
+        assert stored(folder / "hall")["new"] == {"x": 1}
+    assert stored(folder / "hall")["next-to-send"] == number + 1
+    assert stored(folder / "hall")["new"] == {"x": 1}
+    assert json.loads((folder / "hall/secret.json").read_text())["new"] == {"x": 1}
+
+
+def test_a_key_of_a_newer_version_is_left_to_it(folder: Path) -> None:
+    path = folder / "hall/secret.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
+    with loaded(folder) as found:
+        problem = found.problems["hall"]
+    assert str(path) in problem and "newer version" in problem and "--replace" not in problem
+
+
 def test_a_closed_context_protects_nothing(folder: Path) -> None:
     with loaded(folder) as found:
         context = found.named("hall")

@@ -1,0 +1,124 @@
+"""Two packages under a real systemd, the previous version and this one, go forward and back on one machine.
+
+What is used of the one has to hold with the other (`tests.support.every_feature`); and a gateway that cannot start says
+why, to whoever asks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.components import missing, require_command
+from tests.support.every_feature import EveryFeature, configure, put_receiver
+from tests.support.places import ROOT
+from tests.support.previous_version import previous_tree
+from tests.systemd.machine import Machine, built_package, rebuild, run
+
+pytestmark = pytest.mark.faults
+
+ROUNDS = 5
+FOLDER, SETTINGS = "/etc/lamplighter", "/etc/lamplighter/lamplighter.toml"
+SERVICES = ("lamplighter-gateway", "lamplighter-coap", "lamplighter-mqtt")
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    if os.geteuid() != 0:
+        missing("systemd-nspawn and mmdebstrap need root")
+    for command in ("systemd-nspawn", "mmdebstrap"):
+        require_command(command)
+    packages = {"new": built_package(ROOT), "old": built_package(previous_tree())}
+    machine = Machine("versions")
+    for name, package in packages.items():
+        rebuild(package, machine.root / f"root/{name}.deb", "", with_bytecode)
+    yield machine
+    machine.end()
+
+
+def with_bytecode(tree: Path) -> None:
+    """Each installation would compile a hundred megabytes of dependencies."""
+    library = tree / "usr/lib/lamplighter/lib"
+    run(sys.executable, "-m", "compileall", "-q", "-j", "0", "-s", str(tree), "-p", "/", str(library))
+    for script in ("postinst", "prerm"):
+        lines = (tree / "DEBIAN" / script).read_text().splitlines(keepends=True)
+        others = [line for line in lines if "compileall" not in line and "__pycache__" not in line]
+        assert len(others) == len(lines) - 1
+        (tree / "DEBIAN" / script).write_text("".join(others))
+
+
+def install(machine: Machine, package: str) -> None:
+    """A version, asked nothing; returns when its services run."""
+    machine(f"dpkg --force-unsafe-io --install /root/{package}.deb < /dev/null 2>&1")
+    machine.wait(lambda: all(machine.show(one, "ActiveState") == "active" for one in SERVICES), 60, "the services")
+
+
+def test_five_times_forward_and_back_nothing_is_lost(machine: Machine) -> None:
+    machine("dpkg --force-unsafe-io --install /root/old.deb 2>&1")
+    # Edited, so that it is neither replaced nor asked about.
+    text = (machine.root / SETTINGS[1:]).read_text()
+    text = text.replace('host = ""', 'host = "127.0.0.1"')
+    text = text.replace("enabled = true\n", "enabled = true\nattempts_per_min = 6000\n", 1)
+    text = text.replace('destination = ""', 'destination = "/var/lib/lamplighter/shipped"')
+    machine.put(SETTINGS, text + configure(machine, FOLDER))
+    machine("install -d -o lamplighter /var/lib/lamplighter/shipped")
+    machine("install -d -m 755 /root/files")
+    receiving = machine.begin(put_receiver(machine, "/root/files"))
+    house = EveryFeature(
+        machine,
+        http="/run/lamplighter/http.sock",
+        websocket="/run/lamplighter/ws.sock",
+        https=8443,
+        files="/root/files",
+        python="/usr/lib/lamplighter/bin/python -P",
+    )
+    machine("runuser -u lamplighter -- lamplighter devices key porch --address 127.0.0.1:5998 --print")
+    machine("systemctl restart lamplighter-gateway lamplighter-coap lamplighter-mqtt")
+    install(machine, "new")
+    house.begin()
+    for _ in range(ROUNDS):
+        for package in ("old", "new"):
+            house.use()
+            install(machine, package)
+            house.check()
+            machine("systemctl start lamplighter-sync")
+    assert machine.journal("--unit='lamplighter-*' --priority=err") == ""
+    assert (machine.root / SETTINGS[1:]).read_text().startswith(text)
+    receiving.kill()
+
+
+def test_a_gateway_that_cannot_start_says_why(machine: Machine) -> None:
+    file = "/var/lib/lamplighter/security/clients.json"
+    before = machine(f"cat {file}")
+    machine(f"""echo '{{"format": 2, "clients": []}}' > {file}""")
+    machine.code("systemctl restart lamplighter-gateway")
+    machine.wait(lambda: int(machine.show("lamplighter-gateway", "NRestarts")) > 0, 60, "another try")
+    told = machine("lamplighter status 2>&1; echo exit code $?")
+    for text in ("lamplighter-gateway.service: activating", f"{file}: a newer version", "exit code 3"):
+        assert text in told, told
+    # It is there from the end of one try to the beginning of the next.
+    shown = "failed: " + file
+    machine.wait(lambda: shown in machine("systemctl status lamplighter-gateway || true"), 60, "the status")
+    assert "the backup is made from" in machine("lamplighter backup --yes /root/backup.zst 2>&1")
+    machine("lamplighter verify")
+    machine.put(file, before)
+    machine(f"chown lamplighter: {file}")
+    machine.wait(lambda: machine.code("curl -sf --unix-socket /run/lamplighter/http.sock http://x/health") == 0, 60, "it")
+
+
+def test_an_adapter_that_cannot_start_is_described_by_its_own_words(machine: Machine) -> None:
+    rules = f"{FOLDER}/mapping/wrong.toml"
+    machine.put(rules, "[[stream]]\nnonsense = 1\n")
+    machine.code("systemctl restart lamplighter-mqtt")
+
+    def described() -> bool:
+        told = machine("lamplighter status")
+        return "nonsense" in told and "lamplighter-mqtt.service: activating" in told and "start it" not in told
+
+    machine.wait(described, 120, "the words of the adapter")
+    machine(f"rm {rules}")
+    machine.wait(lambda: machine.show("lamplighter-mqtt", "ActiveState") == "active", 60, "the adapter")
