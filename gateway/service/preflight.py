@@ -283,7 +283,7 @@ def _check_data(settings: Settings, data: Path, unit: UnitView, found: MachineFi
             found.faults.append(f"data folder {data}: {existing} is not a folder; name another with --data")
             return
     existing = _existing(data)
-    made_by_systemd = any(data.absolute() == one for one in unit.state) and existing != data
+    made_by_systemd = any(data.absolute() == one for one in unit.state)  # and owned by its user
     if not made_by_systemd and not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
         if unit.seen_as_user or existing.stat().st_uid == os.geteuid():
             found.faults.append(f"data folder {data}: {existing} cannot be written; name another with --data")
