@@ -21,6 +21,7 @@ from lamplighter.cloud_sync.settings import GatewayKeys, SyncSettings, clock_tru
 from lamplighter.cloud_sync.shipper import Shipper, alone, gateway_identity
 from lamplighter.cloud_sync.status import Status, age, read_status, with_lag
 from lamplighter.engine.client.files import read_text, toml_document
+from lamplighter.engine.client.places import with_absolute_places
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.tables import count_text
 
@@ -117,14 +118,8 @@ def _open_destination(context: Context) -> Iterator[Destination]:
     """The destination."""
     # Each round opens a new connection, because one may break between rounds.
     settings = context.settings
-    url = _from(context.folder, settings.destination)
-    with closing(destination(url, storage_options(settings.options_file, context.folder))) as to:
+    with closing(destination(settings.destination, storage_options(settings.options_file, context.folder))) as to:
         yield to
-
-
-def _from(folder: Path, url: str) -> str:
-    """A relative folder is beside the configuration file."""
-    return url if "://" in url or url.startswith("file:") else str(folder / url)
 
 
 def _summary(status: Status) -> str:
@@ -210,6 +205,9 @@ def light_context(options: argparse.Namespace) -> Context:
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"{config}: {str(error).replace('$.', '')}") from error
     folder = config.parent if config is not None else Path()
+    document, faults = with_absolute_places(document, folder)
+    if faults:
+        raise ConfigurationError("\n".join(f"{config}: {'.'.join(names)}: {what}" for names, what in faults))
     data = getattr(options, "data", None) or folder / document.gateway.data
     return Context(document.sync, data, folder, partial(clock_trusted, document.gateway.clock_trusted))
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from lamplighter.engine.client.files import read_text, toml_document
+from lamplighter.engine.client.places import Destination, File, Folder, HttpUrl, Secret, WebsocketUrl
 from lamplighter.engine.errors import ConfigurationError
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
@@ -36,7 +37,7 @@ class GatewayKeys(msgspec.Struct, frozen=True, kw_only=True):
     data: the data folder, relative to the configuration file.
     """
 
-    data: str = "data"
+    data: Folder = "data"
     clock_trusted: Trust = "auto"
 
 
@@ -57,11 +58,11 @@ class OrderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         tokens, the credentials of the client whose permissions orders have, and the certificate of its authority.
     """
 
-    key_file: str = ""
-    url: str = "ws://127.0.0.1:9000/subscribe"
-    token_url: str = ""
-    credentials_file: str = ""
-    ca_file: str = ""
+    key_file: File = ""
+    url: WebsocketUrl = "ws://127.0.0.1:9000/subscribe"
+    token_url: HttpUrl = ""
+    credentials_file: File = ""
+    ca_file: File = ""
     interval_s: Positive = 10
 
 
@@ -79,8 +80,8 @@ class SyncSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     orders: the table ``[sync.orders]``.
     """
 
-    destination: str = ""
-    options_file: str = ""
+    destination: Destination = ""
+    options_file: Secret = ""
     bytes_per_s_max: Natural = 0
     window: Annotated[str, msgspec.Meta(pattern=r"^(([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d)?$")] = ""
     interval_s: Positive = 300

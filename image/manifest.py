@@ -1,7 +1,8 @@
 """A manifest for Raspberry Pi Imager 2: it offers the image for the boards that it starts, and checks what it writes.
 
-`init_format` is none: what Imager would write to the card (its "customisation") is not read by this image; the files
-on the firmware partition are. A file's address is where it was made; IMAGE_URL= says where it will be.
+`init_format` is rpi-preseed: Imager 2.0.11 and later write their customisation as one TOML file to the first partition,
+and the appliance reads it like its own files there. Neither cloud-init nor a script that runs as root is in the image.
+A file's address is where it was made; IMAGE_URL= says where it will be.
 
 Use: python3 manifest.py IMAGE VERSION > lamplighter.rpi-imager-manifest
 """
@@ -37,7 +38,7 @@ def manifest(image: Path, version: str, moment: datetime, url: str = "") -> dict
                 "release_date": moment.strftime("%Y-%m-%d"),
                 "devices": DEVICES,
                 "architecture": "armv8",
-                "init_format": "none",
+                "init_format": "rpi-preseed",
             }
         ]
     }

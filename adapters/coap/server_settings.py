@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from lamplighter.engine.client.places import Host, ListenPort
+
 
 class CoapServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The CoAP server, to which devices send readings.
@@ -20,8 +22,8 @@ class CoapServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """
 
     enabled: bool = True
-    host: str | None = None
-    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 5683
+    host: Host | None = None
+    port: ListenPort = 5683
     echo: Literal["writes", "large"] | None = None
     requests_max: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 200
 

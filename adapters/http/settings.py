@@ -8,6 +8,7 @@ import msgspec
 
 from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.resources.polled_settings import PolledSettings
+from lamplighter.engine.client.places import File, UserName
 from lamplighter.engine.errors import PayloadError
 
 
@@ -26,8 +27,8 @@ class HttpDeviceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """
 
     origin: str
-    username: str = ""
-    secret_file: str
+    username: UserName = ""
+    secret_file: File
 
     def __post_init__(self) -> None:
         try:
@@ -52,7 +53,7 @@ class HttpDevicesSettings(PolledSettings, frozen=True, forbid_unknown_fields=Tru
     devices: tables ``[http_devices.devices.NAME]``; devices without one get no credentials.
     """
 
-    ca_file: str = ""
+    ca_file: File = ""
     devices: dict[str, HttpDeviceSettings] = {}  # noqa: RUF012 - a msgspec.Struct copies it
 
     def __post_init__(self) -> None:

@@ -9,6 +9,8 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 
+from lamplighter.engine.client.places import File, Host, Port, Secret, UserName
+
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 
 DiscoveryFormat = Literal["homeassistant", "zigbee2mqtt", "tasmota", "shelly", "sparkplug"]
@@ -57,18 +59,18 @@ class BrokerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         subscribes and connects again. 0: never.
     """
 
-    host: str = ""
-    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 1883
+    host: Host = ""
+    port: Port = 1883
     protocol: Literal["3.1.1", "5"] = "3.1.1"
     client_id: str = ""
     session_s: Annotated[int, msgspec.Meta(ge=0, le=4_294_967_294)] = 86_400
     shared: str = ""
-    username: str = ""
-    password_file: str = ""
+    username: UserName = ""
+    password_file: Secret = ""
     tls: bool = False
-    ca_file: str = ""
-    certificate_file: str = ""
-    key_file: str = ""
+    ca_file: File = ""
+    certificate_file: File = ""
+    key_file: File = ""
     keepalive_s: Annotated[int, msgspec.Meta(ge=5, le=65535)] = 60
     canary_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 30
     announce: bool = False

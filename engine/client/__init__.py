@@ -2,7 +2,8 @@
 
 connection: `EngineClient`, one WebSocket to a gateway or another SEPA broker; messages: its messages; http:
 `SparqlEndpoint`, the SPARQL 1.1 Protocol; changes: the change feed; patterns: `Producer`, `Consumer`, `Aggregator` and
-`GenericClient` on a JSAP file; profile: reads JSAP files; files: the reader of files that others write; state_files:
+`GenericClient` on a JSAP file; profile: reads JSAP files; files: the reader of files that others write; places: types
+of settings that name files, hosts, URLs and users; state_files:
 files of the program that another version may have written; oauth:
 registration and tokens; addresses: URLs, Unix sockets and trust; results: answers as values; rdflib: a live graph of
 RDFLib; sending: whole messages; outward: HTTP requests to URLs that others choose; inbox_reader: `InboxReader`, a

@@ -7,6 +7,7 @@ and the cure.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import re
@@ -27,6 +28,7 @@ NESTING_MAX = 100
 # Non-blocking, because opening a pipe for reading would wait for a writer.
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _GROWTH_BYTES = 64 * 1024
+_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 # Texts and comments, in which signs mean nothing, and the signs that count.
 _TOML_TOKEN = re.compile(
     r'"""(?:[^\\"]++|\\.|"(?!""))*+"""|'
@@ -75,8 +77,13 @@ def _refusal(number: int, reason: str, path: Path | str) -> OSError:
 def read_text(
     path: Path | str, bytes_max: int = FILE_BYTES_MAX, *, encoding: str = "utf-8", follow: bool = True
 ) -> str:
-    """The text of a regular file, with line ends of Unix. Raises OSError, as `read_file`, and UnicodeDecodeError."""
-    return read_file(path, bytes_max, follow=follow).decode(encoding).replace("\r\n", "\n")
+    """The text of a regular file, with line ends of Unix, and without the byte order mark of Windows' editors.
+
+    Raises OSError, as `read_file`, and UnicodeDecodeError.
+    """
+    content = read_file(path, bytes_max, follow=follow)
+    marked = next((name for mark, name in _MARKS.items() if content.startswith(mark)), encoding)
+    return content.decode(marked).replace("\r\n", "\n")
 
 
 def toml_document(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
@@ -104,7 +111,7 @@ def json_document(content: bytes, kind: Any = Any) -> Any:
     """The document of a JSON text as a value of a type. Raises msgspec.DecodeError, also for one that is nested too
     deep."""
     try:
-        return msgspec.json.decode(content, type=kind)
+        return msgspec.json.decode(content.removeprefix(codecs.BOM_UTF8), type=kind)
     except RecursionError as error:
         raise msgspec.DecodeError("nested too deep; write it flatter") from error
     except UnicodeDecodeError as error:

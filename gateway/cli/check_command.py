@@ -9,8 +9,9 @@ from lamplighter.adapters.mqtt.overlaps import loops, overlaps
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.options import config_file
-from lamplighter.gateway.service.preflight import MachineFindings, preflight
+from lamplighter.gateway.service.preflight import GATEWAY, MachineFindings, credential_names, preflight
 from lamplighter.gateway.service.process import Configuration, RefusedConfigurationError
+from lamplighter.gateway.service.unit_view import UnitView
 from lamplighter.gateway.texts import printable
 
 
@@ -35,13 +36,16 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def check_configuration(options: argparse.Namespace) -> tuple[Configuration, MachineFindings]:
-    """The configuration and the state of the machine. Raises ConfigurationError, which names all faults, one a line."""
+    """The configuration and the machine, as the service's user finds them. Raises ConfigurationError, which names all
+    faults, one a line."""
     config = config_file(options)
-    try:
-        configuration = Configuration.read(config, options.data)
-    except RefusedConfigurationError as error:
-        raise ConfigurationError("\n".join([str(error), *error.faults])) from error
-    found = preflight(configuration.settings, config, configuration.data)
+    stored = credential_names()
+    with UnitView.of(config, GATEWAY).eyes():
+        try:
+            configuration = Configuration.read(config, options.data)
+        except RefusedConfigurationError as error:
+            raise ConfigurationError("\n".join([str(error), *error.faults])) from error
+        found = preflight(configuration.settings, config, configuration.data, stored=stored)
     faults = [*configuration.faults, *found.faults]
     if faults:
         raise ConfigurationError("\n".join(faults))

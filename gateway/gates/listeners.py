@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from collections import Counter
@@ -17,6 +18,7 @@ from lamplighter.gateway.security.peers import network
 
 logger = EventLogger(__name__)
 
+PORT_CURE = "name another port, or stop the program that has it (`ss -lntup` shows it)"
 BACKLOG = 256  # the listen backlog. asyncio calls listen again on the sockets that it serves, by default with 100.
 HANDSHAKES_MAX = 100  # connections beyond those that a gate may have: in their handshake, or about to be refused
 
@@ -118,7 +120,7 @@ def tcp_listener(table: str, host: str, port: int, connections_max: int, tls: ss
         return Listener(_Bounded(listener, connections_max, fair=tls is not None), tls)
     except OSError as error:
         raise ConfigurationError(
-            f"{table}: cannot listen on {host}:{port}: {error.strerror}; name another port"
+            f"{table}: cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; {PORT_CURE}"
         ) from error
 
 

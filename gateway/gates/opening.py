@@ -83,8 +83,8 @@ class Protection:
         self._open_gatekeeper = OpenGatekeeper(clock, security.plain_requests_per_s)
         self._browsers = Browsers(security, (settings.http.host, settings.websocket.host))
         if security.enabled:
-            self._identity, self.authorization = _secure_parts(settings, folder, data, clock, disk)
             self._users = trusted_users(security.local_users)
+            self._identity, self.authorization = _secure_parts(settings, folder, data, clock, disk)
         authority = None if self._identity is None else self._identity.authority
         self._routes = [*_routes(security, self.authorization, authority, self._browsers)]
 
@@ -254,7 +254,6 @@ def check_protection(settings: Settings, folder: Path, data: Path) -> str:
     check(lambda: _check_grant(security))
     check(lambda: _check_gate_paths(settings, folder))
     if security.enabled:
-        check(lambda: trusted_users(security.local_users))
         check(lambda: _check_socket_paths(settings, data))
         try:
             unread = _check_certificate(security, folder)

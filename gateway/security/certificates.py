@@ -157,7 +157,8 @@ def _content_of(setting: str, path: Path) -> bytes:
     try:
         return read_file(path)
     except OSError as error:
-        raise ConfigurationError(f"security.{setting}: {path}: {error.strerror}") from error
+        reason = f"{error.strerror}; name a file in PEM that the gateway may read"
+        raise ConfigurationError(f"security.{setting}: {path}: {reason}") from error
 
 
 def fingerprint(certificate: x509.Certificate) -> str:

@@ -67,7 +67,7 @@ def trusted_users(names: Sequence[str]) -> frozenset[int]:
             users.add(pwd.getpwnam(name).pw_uid)
         except KeyError as error:
             raise ConfigurationError(
-                f"security.local_users: this machine has no user {name!r}; name an existing user"
+                f"security.local_users: this machine has no user {name!r}; write a name that `getent passwd` lists"
             ) from error
     return frozenset(users)
 

@@ -8,33 +8,30 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
+import pwd
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
-from lamplighter.adapters.mqtt.credentials import read_credentials, table_of, with_passwords
-from lamplighter.adapters.mqtt.settings import BrokerSettings
+from lamplighter.adapters.mqtt.credentials import MQTT_PASSWORD, read_credentials, table_of, with_passwords
 from lamplighter.adapters.specs import ADAPTERS, import_object
 from lamplighter.cloud_sync.settings import storage_options
+from lamplighter.engine.client.files import open_file, read_text
+from lamplighter.engine.client.places import Place, places
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.gates.listeners import Listener, tcp_listener
 from lamplighter.gateway.gates.opening import check_passed_host
+from lamplighter.gateway.service.port_check import lock_holder, port_faults, systemd_sockets
+from lamplighter.gateway.service.unit_view import Show, UnitView, systemctl
 from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.settings.refusals import place_text
 from lamplighter.gateway.systemd import Supervisor
 
-SERVICE_FOLDER = Path("/etc/lamplighter")  # the folder with the settings of systemd's units
+GATEWAY, SYNC = "lamplighter-gateway.service", "lamplighter-sync.service"
 CREDENTIALS = Path("/etc/credstore")
-SOCKETS = ("lamplighter-http.socket", "lamplighter-ws.socket")
-_LISTEN = re.compile(r"Listen=\[?(?P<host>[^\]]*)\]?:(?P<port>[0-9]+) \(Stream\)")
-_SYSTEMCTL_S = 10
-
-Show = Callable[[Sequence[str]], str]  # runs `systemctl` with arguments and returns its output; "" if it cannot
 
 
 @dataclass(frozen=True)
@@ -45,124 +42,234 @@ class MachineFindings:
     notes: list[str] = field(default_factory=list)
 
 
-def systemctl(arguments: Sequence[str]) -> str:
+def credential_names() -> frozenset[str] | None:
+    """The names in systemd's store of credentials; None if this user may not look."""
     try:
-        done = subprocess.run(
-            ["systemctl", *arguments], capture_output=True, text=True, timeout=_SYSTEMCTL_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
+        return frozenset(one.name for one in CREDENTIALS.iterdir())
+    except FileNotFoundError:
+        return frozenset()
+    except OSError:
+        return None
 
 
-def preflight(settings: Settings, config: Path | None, data: Path, show: Show = systemctl) -> MachineFindings:
-    """Looks at everything. config: the settings file."""
-    found = MachineFindings()
-    service = config is not None and config.resolve().parent == SERVICE_FOLDER
-    _check_brokers(settings, service, found)
-    _check_adapters(settings, config, found)
-    _check_shipping(settings, config, service, found)
-    _check_orders(settings, config, found)
-    _check_data(settings, data, found)
-    passed = _systemd_sockets(show) if service else []
-    for host, port in passed:
-        try:
-            check_passed_host(settings, host, f"{host}:{port}")
-        except ConfigurationError as error:
-            found.faults.append(str(error))
-    _check_ports(settings, data, passed, found)
-    return found
+def preflight(
+    settings: Settings,
+    config: Path | None,
+    data: Path,
+    show: Show = systemctl,
+    stored: frozenset[str] | None = frozenset(),
+) -> MachineFindings:
+    """Looks at everything. config: the settings file; stored: as of `credential_names`."""
+    return _Look(settings, config, data, show, stored).findings()
 
 
-# --- files of secrets ----------------------------------------------------------------------------------------
+class _Look:
+    """One look at the machine."""
 
+    def __init__(
+        self, settings: Settings, config: Path | None, data: Path, show: Show, stored: frozenset[str] | None
+    ) -> None:
+        self._settings, self._config, self._data, self._show, self._stored = settings, config, data, show, stored
+        self._folder = config.parent if config else Path()
+        self._unit = UnitView.of(config, GATEWAY, show)
+        self._found = MachineFindings()
+        self._text = ""
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # there is none, or it was just read
+            self._text = read_text(config) if config else ""
 
-def _check_brokers(settings: Settings, service: bool, found: MachineFindings) -> None:
-    mqtt = with_passwords(settings.mqtt, Supervisor(os.environ).credential)
-    for name, broker in mqtt.all_brokers().items():
-        table = table_of(name)
-        if service and broker.password_file and "/" not in broker.password_file:
-            broker = _with_credential(broker, f"{table}.password_file", found)
-        try:
-            read_credentials(broker, table)
-        except ConfigurationError as error:
-            unreadable = isinstance(error.__cause__, PermissionError)
-            (found.notes if unreadable else found.faults).extend(str(error).splitlines())
+    def findings(self) -> MachineFindings:
+        found = self._found
+        wrong = {".".join(place.names[:-1]) for place in places(self._settings) if not self._is_good(place)}
+        self._check_brokers(wrong)
+        self._check_adapters(wrong)
+        if not any(table.startswith("sync") for table in wrong):
+            self._check_shipping()
+            self._check_orders()
+        _check_data(self._settings, self._data, self._unit, found)
+        passed = systemd_sockets(self._show) if self._unit.name else []
+        for one in passed:
+            try:
+                check_passed_host(self._settings, one.host, f"{one.host}:{one.port}")
+            except ConfigurationError as error:
+                found.faults.append(str(error))
+        used = _in_use(self._data)
+        holder = lock_holder(self._data / "lock") if used else None
+        if used is None or (used and holder is None):
+            found.notes.append(f"ports are not checked: a gateway uses {self._data}, or this user may not look")
+        else:
+            found.faults.extend(self._at(*one) for one in port_faults(self._settings, passed, holder))
+        return found
 
+    def _at(self, names: tuple[str, ...], what: str) -> str:
+        """A message with file, line and key."""
+        if not names or self._config is None:
+            return f"{'.'.join(names)}: {what}" if names else what
+        return f"{place_text(self._config, self._text, *names)}: {'.'.join(names)}: {what}"
 
-def _check_adapters(settings: Settings, config: Path | None, found: MachineFindings) -> None:
-    """Looks for the packages and files of the adapters that are enabled."""
-    for spec in ADAPTERS:
-        table = getattr(settings, spec.table)
-        if not spec.is_enabled(table):
-            continue
-        if spec.package and find_spec(spec.package) is None:
-            found.faults.append(
-                f"[{spec.table}] enabled = true needs {spec.package}, which is not installed; {spec.cure}"
-            )
-        if not spec.check:
-            continue
-        try:
-            import_object(spec.check)(table, config.parent if config else Path())
-        except ConfigurationError as error:
-            unreadable = isinstance(error.__cause__, PermissionError)
-            (found.notes if unreadable else found.faults).extend(str(error).splitlines())
-
-
-def _with_credential(broker: BrokerSettings, key: str, found: MachineFindings) -> BrokerSettings:
-    """The broker without its password, which systemd passes to the adapter only."""
-    try:
-        if not _has_credential(broker.password_file):
-            found.faults.append(f"{key}: {CREDENTIALS / broker.password_file} does not exist; write the password there")
-    except PermissionError:
-        found.notes.append(f"not checked, only root may read it: {CREDENTIALS / broker.password_file}")
-    return msgspec.structs.replace(broker, password_file="")
-
-
-def _has_credential(name: str) -> bool:
-    """Whether there is a credential of that name. Raises PermissionError."""
-    return (CREDENTIALS / name).is_file()
-
-
-def _check_shipping(settings: Settings, config: Path | None, service: bool, found: MachineFindings) -> None:
-    file, folder = settings.sync.options_file, config.parent if config else Path()
-    if not settings.sync.destination or not file:
-        return
-    try:
-        if service and "/" not in file and _has_credential(file):
-            return
-        storage_options(file, folder)
-    except PermissionError:
-        found.notes.append(f"not checked, only root may read it: {CREDENTIALS / file}")
-    except ConfigurationError as error:
+    def _take(self, names: tuple[str, ...], error: ConfigurationError) -> None:
+        """A reader's error: a fault, or a note where only another user may read."""
         unreadable = isinstance(error.__cause__, PermissionError)
-        (found.notes if unreadable else found.faults).append(f"sync.options_file: {error}")
+        for line in str(error).splitlines():
+            (self._found.notes if unreadable else self._found.faults).append(self._at(names, line))
 
+    # --- places that the settings name ---
 
-def _check_orders(settings: Settings, config: Path | None, found: MachineFindings) -> None:
-    orders, folder = settings.sync.orders, config.parent if config else Path()
-    if not orders.key_file:
-        return
-    from lamplighter.cloud_sync.orders import trusted_keys  # most gateways need neither
-    from lamplighter.engine.client.oauth import Credentials
+    def _is_good(self, place: Place) -> bool:
+        """Asks the machine for a place; reports what is wrong."""
+        if place.kind in ("file", "secret"):
+            problem = self._file_problem(place)
+        elif place.kind == "user":
+            problem = _user_problem(place.value)
+        elif place.kind == "destination":
+            problem = self._destination_problem(place.value)
+        else:
+            return True
+        if problem:
+            needed = _is_used(self._settings, place.names[0])
+            (self._found.faults if needed else self._found.notes).append(self._at(place.names, problem))
+        return not problem
 
-    checks: list[Callable[[], object]] = [lambda: trusted_keys(folder / orders.key_file)]
-    if orders.credentials_file:
-        checks.append(lambda: Credentials.load(folder / orders.credentials_file))
-    elif settings.security.enabled:
-        found.faults.append("sync.orders.credentials_file is empty; with security.enabled, orders need a client")
-    for check in checks:
+    def _file_problem(self, place: Place) -> str:
+        path = self._folder / place.value
+        line = self._unit.hides(path)
+        if line:
+            return f"{path}: {self._unit.name} does not see it ({line}); move it to {self._folder}"
         try:
-            check()
-        except ConfigurationError as error:
-            unreadable = isinstance(error.__cause__, PermissionError)
-            (found.notes if unreadable else found.faults).append(f"sync.orders: {error}")
+            open_file(path).close()
+        except FileNotFoundError:
+            return self._missing(place, path)
+        except PermissionError:
+            if self._unit.seen_as_user:
+                user = self._unit.user
+                return f"{path}: the service's user may not read it; `chgrp {user} {path}; chmod g+r {path}`"
+            self._found.notes.append(f"not checked, only another user may read it: {path}")
+        except OSError as error:
+            return f"{path}: {error.strerror}"
+        return ""
+
+    def _missing(self, place: Place, path: Path) -> str:
+        text = f"there is no file {path}; make it, or write the path of another"
+        if place.kind != "secret" or path.parent != self._folder or not self._unit.name:
+            return text
+        if self._stored is None:
+            self._found.notes.append(f"not checked, only root may read it: {CREDENTIALS / path.name}")
+            return ""
+        return "" if path.name in self._stored else f"{text}, or write the secret to {CREDENTIALS / path.name}"
+
+    def _destination_problem(self, value: str) -> str:
+        unit = UnitView.of(self._config, SYNC, self._show)
+        if "://" in value or not unit.name or unit.may_write(Path(value.removeprefix("file:"))):
+            return ""
+        return _unwritable(Path(value), unit)
+
+    # --- files as their readers take them ---
+
+    def _check_brokers(self, wrong: set[str]) -> None:
+        mqtt = with_passwords(self._settings.mqtt, Supervisor(os.environ).credential)
+        for name, broker in mqtt.all_brokers().items():
+            table = table_of(name)
+            names = (*table.split("."),)
+            default = self._stored is None or MQTT_PASSWORD in self._stored
+            if broker.username and not broker.password_file and not (name == "default" and default):
+                text = "there is no password for it; name its file with password_file, unless the broker asks for none"
+                self._found.notes.append(self._at((*names, "username"), text))
+            if table in wrong:
+                continue
+            if broker.password_file and not _is_there(self._folder / broker.password_file):  # a credential
+                broker = msgspec.structs.replace(broker, password_file="")
+            try:
+                read_credentials(broker, table)
+            except ConfigurationError as error:
+                self._take(names, error)
+
+    def _check_adapters(self, wrong: set[str]) -> None:
+        """Looks for the packages and files of the adapters that are enabled."""
+        for spec in ADAPTERS:
+            table = getattr(self._settings, spec.table)
+            if not spec.is_enabled(table):
+                continue
+            if spec.package and find_spec(spec.package) is None:
+                text = f"needs {spec.package}, which is not installed; {spec.cure}"
+                self._found.faults.append(self._at((spec.table, "enabled"), text))
+            if not spec.check or any(one.startswith(spec.table) for one in wrong):
+                continue
+            try:
+                import_object(spec.check)(table, self._folder)
+            except ConfigurationError as error:
+                self._take((spec.table,), error)
+
+    def _check_shipping(self) -> None:
+        file = self._settings.sync.options_file
+        if self._settings.sync.destination and file and _is_there(self._folder / file):
+            try:
+                storage_options(file, self._folder)
+            except ConfigurationError as error:
+                self._take(("sync", "options_file"), error)
+
+    def _check_orders(self) -> None:
+        orders = self._settings.sync.orders
+        if not orders.key_file:
+            return
+        from lamplighter.cloud_sync.orders import trusted_keys  # most gateways need neither
+        from lamplighter.engine.client.oauth import Credentials
+
+        checks: list[tuple[str, Callable[[], object]]] = [
+            ("key_file", lambda: trusted_keys(self._folder / orders.key_file))
+        ]
+        if orders.credentials_file:
+            checks.append(("credentials_file", lambda: Credentials.load(self._folder / orders.credentials_file)))
+        elif self._settings.security.enabled:
+            text = "it is empty; with security.enabled, orders need a client"
+            self._found.faults.append(self._at(("sync", "orders", "credentials_file"), text))
+        for key, check in checks:
+            try:
+                check()
+            except ConfigurationError as error:
+                self._take(("sync", "orders", key), error)
+
+
+def _is_used(settings: Settings, table: str) -> bool:
+    """Whether a start looks at the table."""
+    spec = next((one for one in ADAPTERS if one.table == table), None)
+    if spec is not None:
+        return spec.is_enabled(getattr(settings, table))
+    if table == "sync":
+        return bool(settings.sync.destination or settings.sync.orders.key_file)
+    return bool(getattr(getattr(settings, table), "enabled", True))
+
+
+def _user_problem(name: str) -> str:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return f"this machine has no user {name!r}; write a name that `getent passwd` lists"
+    return ""
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 # --- data folder and disk --------------------------------------------------------------------------------------
 
 
-def _check_data(settings: Settings, data: Path, found: MachineFindings) -> None:
+def _unwritable(folder: Path, unit: UnitView) -> str:
+    return (
+        f"{folder}: {unit.name} may not write there; `systemctl edit {unit.name}`, and below [Service] "
+        f"ReadWritePaths={folder.absolute()}"
+    )
+
+
+def _check_data(settings: Settings, data: Path, unit: UnitView, found: MachineFindings) -> None:
+    if line := unit.hides(data):
+        found.faults.append(f"data folder {data}: {unit.name} does not see it ({line}); name another, gateway.data")
+        return
+    if not unit.may_write(data):
+        found.faults.append(f"data folder {_unwritable(data, unit)}, or leave gateway.data as it was")
+        return
     folders = [data, *(data / name for name in ("log", "snapshots", "damaged"))]
     if settings.security.enabled:
         folders.append((data / settings.security.socket_folder).resolve())
@@ -176,13 +283,17 @@ def _check_data(settings: Settings, data: Path, found: MachineFindings) -> None:
             found.faults.append(f"data folder {data}: {existing} is not a folder; name another with --data")
             return
     existing = _existing(data)
-    if not os.access(existing, os.W_OK | os.X_OK):
-        if existing.stat().st_uid == os.geteuid():
+    made_by_systemd = any(data.absolute() == one for one in unit.state)  # and owned by its user
+    if not made_by_systemd and not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
+        if unit.seen_as_user or existing.stat().st_uid == os.geteuid():
             found.faults.append(f"data folder {data}: {existing} cannot be written; name another with --data")
         else:
             found.notes.append(f"not checked, only another user may write it: {existing}")
         return
-    free = shutil.disk_usage(existing).free
+    total, _, free = shutil.disk_usage(existing)
+    if not total:  # /proc, /sys
+        found.faults.append(f"data folder {data}: nothing can be kept at {existing}; name another with --data")
+        return
     wanted = settings.log.bytes_max - _bytes(data)
     if free < wanted:
         found.notes.append(
@@ -214,50 +325,6 @@ def _bytes(data: Path) -> int:
 
 def _megabytes(count: int) -> str:
     return f"{max(count, 0) / 1_000_000:,.0f} MB"
-
-
-# --- ports -----------------------------------------------------------------------------------------------------
-
-
-def _systemd_sockets(show: Show) -> list[tuple[str, int]]:
-    """Host and port of each TCP socket that systemd opens for the gateway."""
-    text = show(["show", "--property=ActiveState,UnitFileState,Listen", *SOCKETS])
-    found = []
-    for unit in text.split("\n\n"):
-        lines = unit.splitlines()
-        if "ActiveState=active" in lines or "UnitFileState=enabled" in lines:
-            listening = (_LISTEN.fullmatch(line) for line in lines)
-            found += [(match["host"] or "::", int(match["port"])) for match in listening if match is not None]
-    return found
-
-
-def _check_ports(settings: Settings, data: Path, passed: Sequence[tuple[str, int]], found: MachineFindings) -> None:
-    """Opens each port as a start does. Not if a gateway uses the data folder: the ports are its own."""
-    if _in_use(data) is not False:
-        found.notes.append(f"ports are not checked: a gateway uses {data}, or this user may not look")
-        return
-    held = {port for _, port in passed}
-    listeners: list[Listener] = []
-    for table, host, port in _gates(settings):
-        if port in held:
-            continue
-        try:
-            listeners.append(tcp_listener(table, host, port, 1))
-        except ConfigurationError as error:
-            found.faults.append(str(error))
-    for listener in listeners:
-        listener.socket.close()
-
-
-def _gates(settings: Settings) -> Iterator[tuple[str, str, int]]:
-    """Table, host and port of each gate."""
-    security = settings.security
-    if security.enabled:
-        yield "security", security.host, security.https_port
-        yield "security", security.host, security.wss_port
-    else:
-        yield "http", settings.http.host, settings.http.port
-        yield "websocket", settings.websocket.host, settings.websocket.port
 
 
 def _in_use(data: Path) -> bool | None:

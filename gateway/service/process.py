@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lamplighter.adapters.mapping import Mapping, ResourceRules, file_rules
 from lamplighter.adapters.mapping.files import FileRules
 from lamplighter.adapters.specs import ADAPTERS, AdapterSpec
+from lamplighter.engine.client.files import read_text
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
@@ -47,6 +48,7 @@ from lamplighter.gateway.service.rule_faults import command_faults, query_faults
 from lamplighter.gateway.service.shape_files import shape_sources
 from lamplighter.gateway.service.supervision import GatewayService, Reread, warn_of_quotas
 from lamplighter.gateway.settings import Settings, read_settings
+from lamplighter.gateway.settings.refusals import with_places
 from lamplighter.gateway.state.applications import Application, load_applications, sparql_faults
 from lamplighter.gateway.systemd import Supervisor, mark_lines
 
@@ -132,6 +134,10 @@ class Configuration:
             *sparql_faults(folder / "apps"),
         ]
         if refused:
+            if config is not None:
+                with suppress(OSError, UnicodeDecodeError):  # it is among what is refused
+                    text = read_text(config)
+                    refused = [with_places(config, text, one) for one in refused]
             raise RefusedConfigurationError(refused, faults)
         data = data or folder / settings.gateway.data
         return cls(settings, folder, data, applications, unread, rules.mqtt, rules.resources, faults, shapes)

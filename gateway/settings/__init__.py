@@ -9,7 +9,7 @@ is loaded, so that the adapters' processes read the same model.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -23,6 +23,7 @@ from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.cloud_sync.settings import GatewayKeys, SyncSettings
 from lamplighter.engine.change_log import Missed
 from lamplighter.engine.client.files import read_text, toml_document
+from lamplighter.engine.client.places import DataFolder, File, Host, ListenPort, UrlPath, with_absolute_places
 from lamplighter.engine.delta import DELTA_QUADS_MAX
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.term_bounds import TERM_BYTES_LEAST, TERM_BYTES_MAX, TERM_BYTES_MOST
@@ -38,9 +39,7 @@ from lamplighter.gateway.settings.security import SecuritySettings
 # nothing under any of them.
 Durability = Literal["fsync", "interval", "off"]
 
-Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-UrlPath = Annotated[str, msgspec.Meta(pattern=r"^/[A-Za-z0-9._~/-]*[A-Za-z0-9._~-]$")]
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -63,8 +62,8 @@ class HttpSettings(_Table, frozen=True):
     head, to read nothing of its answer, or to leave its connection idle; a body may take a second more for each KiB.
     query_path and update_path may be the same; below graph_store_path each IRI is a graph of its own."""
 
-    host: str = "127.0.0.1"
-    port: Port = 8000
+    host: Host = "127.0.0.1"
+    port: ListenPort = 8000
     query_path: UrlPath = "/query"
     update_path: UrlPath = "/update"
     graph_store_path: UrlPath = "/graphs"
@@ -82,8 +81,8 @@ class WebsocketSettings(_Table, frozen=True):
     unsent_bytes_max: what waits to be sent to all network clients, above which the slowest is disconnected.
     """
 
-    host: str = "127.0.0.1"
-    port: Port = 9000
+    host: Host = "127.0.0.1"
+    port: ListenPort = 9000
     path: Annotated[str, msgspec.Meta(pattern=r"^/[^?#\s]*$")] = "/subscribe"
     ping_s: Positive = 20
     compression: bool = False
@@ -107,7 +106,7 @@ class StoreSettings(_Table, frozen=True):
     """``[store]``. path: folder of the dataset on disk, relative to the data folder; empty keeps it in memory, which is
     faster and suits up to about a million quads. The change log is the source of truth in either case."""
 
-    path: str = ""
+    path: DataFolder = ""
 
 
 class LimitSettings(_Table, frozen=True):
@@ -224,7 +223,7 @@ class NgsiLdSettings(_Table, frozen=True):
     the settings. subscriptions: notifications of entities, by HTTP."""
 
     enabled: bool = False
-    contexts: dict[str, str] = {}
+    contexts: dict[str, File] = {}
     subscriptions: EntitySubscriptionSettings = EntitySubscriptionSettings()
 
 
@@ -276,23 +275,32 @@ def read_settings(path: Path | None, tables: Collection[str] | None = None) -> S
         settings = msgspec.convert(read, Settings)
     except msgspec.ValidationError as error:
         raise ConfigurationError("\n".join(refusals(path, text, read, Settings))) from error
-    try:
-        _check_base_iri(settings.gateway.base_iri)
-    except ValueError as error:
+    settings, misplaced = with_absolute_places(settings, path.parent)
+    faults = [*misplaced, *_own_faults(settings)]
+    if faults:
         raise ConfigurationError(
-            f"{place_text(path, text, 'gateway', 'base_iri')}: gateway.base_iri: {error}"
-        ) from error
-    for key in ("graphs", "ontologies"):
+            "\n".join(f"{place_text(path, text, *names)}: {'.'.join(names)}: {what}" for names, what in faults)
+        )
+    return settings
+
+
+def _own_faults(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What is wrong with IRIs: the table and its key, and the problem."""
+    checks: list[tuple[tuple[str, str], Callable[[], object]]] = [
+        (("gateway", "base_iri"), lambda: _check_base_iri(settings.gateway.base_iri)),
+        (("inference", "graphs"), lambda: graph_terms(settings.inference.graphs)),
+        (("inference", "ontologies"), lambda: graph_terms(settings.inference.ontologies)),
+    ]
+    for names, check in checks:
         try:
-            graph_terms(getattr(settings.inference, key))
+            check()
         except ValueError as error:
-            raise ConfigurationError(f"{place_text(path, text, 'inference', key)}: inference.{key}: {error}") from error
+            yield names, str(error)
     try:
         check_shacl(settings.shacl)
     except ValueError as error:
         key, problem = error.args
-        raise ConfigurationError(f"{place_text(path, text, 'shacl', key)}: shacl.{key}: {problem}") from error
-    return settings
+        yield ("shacl", key), problem
 
 
 def _check_base_iri(base_iri: str) -> None:

@@ -12,14 +12,19 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 
+from lamplighter.engine.client.places import value_problems
+
 _PLACE = re.compile(r"(?P<what>.*) - at `\$(?P<names>(?:\.\w+)*)[^`]*`", re.DOTALL)
+_KEY = re.compile(r"\w+(\.\w+)+(?=[: ])")
 
 
 class _Fault(NamedTuple):
-    """names: the table, the tables in it, and the key; () for a key outside of a table."""
+    """names: the table, the tables in it, and the key; () for a key outside of a table. hides: the checks of the whole
+    table cannot be made."""
 
     names: tuple[str, ...]
     what: str
+    hides: bool = True
 
 
 def refusals(path: Path, text: str, document: Mapping[str, Any], kind: type[msgspec.Struct]) -> list[str]:
@@ -40,6 +45,17 @@ def place_text(path: Path, text: str, *names: str) -> str:
     return f"{path}" if line is None else f"{path} line {line}"
 
 
+def with_places(path: Path, text: str, message: str) -> str:
+    """A message with file and line before each of its lines that begins with a key of the file."""
+
+    def with_place(line: str) -> str:
+        key = _KEY.match(line)
+        found = key and _line(text, key[0].split("."))
+        return f"{path} line {found}: {line}" if found else line
+
+    return "\n".join(map(with_place, message.splitlines()))
+
+
 def _faults(value: Any, kind: Any, names: tuple[str, ...]) -> Iterator[_Fault]:
     """The faults of a table, of a table of tables, or of the value of a key."""
     found: list[_Fault] = []
@@ -55,7 +71,7 @@ def _faults(value: Any, kind: Any, names: tuple[str, ...]) -> Iterator[_Fault]:
         for name, member in value.items():
             found += _faults(member, get_args(kind)[1], (*names, name))
     yield from found
-    if found:  # the checks of the whole table need its values
+    if any(fault.hides for fault in found):  # the checks of the whole table need its values
         return
     try:
         msgspec.convert(value, kind)
@@ -65,6 +81,9 @@ def _faults(value: Any, kind: Any, names: tuple[str, ...]) -> Iterator[_Fault]:
         inner = () if place is None else tuple(filter(None, place["names"].split(".")))
         for line in what.splitlines():
             yield _Fault((*names, *inner), f"{'.'.join((*names, *inner))}: {line}{_cure(value, kind)}")
+        return
+    for problem in value_problems(value, kind):
+        yield _Fault(names, f"{'.'.join(names)}: {problem}", hides=False)
 
 
 def _is_table(kind: Any) -> bool:

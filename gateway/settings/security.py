@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
-Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+from lamplighter.engine.client.places import DataFolder, File, Host, ListenPort, LocalUser
+
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Registration = Literal["open", "listed", "code"]
 
-_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 # RFC 6454, 6.2: names in Punycode.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?")
 
@@ -42,17 +41,17 @@ class SecuritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """
 
     enabled: bool = False
-    host: str = "0.0.0.0"
-    https_port: Port = 8443
-    wss_port: Port = 9443
+    host: Host = "0.0.0.0"
+    https_port: ListenPort = 8443
+    wss_port: ListenPort = 9443
     plain_on_network: bool = False
-    hosts: list[str] = []
+    hosts: list[Host] = []
     origins: list[str] = []
     names: list[str] = []
-    certificate_file: str = ""
-    key_file: str = ""
-    socket_folder: str = "run"
-    local_users: list[str] = []
+    certificate_file: File = ""
+    key_file: File = ""
+    socket_folder: DataFolder = "run"
+    local_users: list[LocalUser] = []
     registration: Registration = "code"
     code_life_s: Positive = 600
     clients_max: Positive = 1000
@@ -71,25 +70,13 @@ class SecuritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         faults = []
         if bool(self.certificate_file) != bool(self.key_file):
             faults.append("certificate_file and key_file belong together; name both or neither")
-        for check, values in ((_check_host, self.hosts), (_check_origin, self.origins)):
-            for value in values:
-                try:
-                    check(value)
-                except ValueError as error:
-                    faults.append(str(error))
+        for origin in self.origins:
+            try:
+                _check_origin(origin)
+            except ValueError as error:
+                faults.append(str(error))
         if faults:
             raise ValueError("\n".join(faults))
-
-
-def _check_host(host: str) -> None:
-    """Raises ValueError for what is no name or address alone."""
-    try:
-        ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        if not _NAME.fullmatch(host):
-            raise ValueError(
-                f"security.hosts: {host!r} is not a host; write a name or an address without a port, as lamps.example"
-            ) from None
 
 
 def _check_origin(origin: str) -> None:

@@ -123,7 +123,7 @@ def test_the_status_for_people(site: Site, capsys: pytest.CaptureFixture[str]) -
     site.configure("to")
     assert site.sync("status") == 0
     before = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if "last" not in line)
-    assert before["destination"] == "to"
+    assert before["destination"] == str(site.folder / "to")
     assert before["confirmed"] == "up to nothing"
     assert before["lag"] == f"9 records, {sum(len(one.data) for one in LOG)} bytes in 3 segments"
     assert site.sync("run", "--once") == 0

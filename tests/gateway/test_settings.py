@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lamplighter.engine.client.places import with_absolute_places
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.settings import Settings, read_settings
 from tests.support.places import ROOT
@@ -24,6 +25,10 @@ def read(tmp_path: Path, text: str | bytes) -> Settings:
     return read_settings(path)
 
 
+def beside(folder: Path, settings: Settings) -> Settings:
+    return with_absolute_places(settings, folder)[0]
+
+
 def test_without_a_file_the_defaults_hold() -> None:
     settings = read_settings(None)
     assert (settings.http.port, settings.websocket.port, settings.mqtt.host) == (8000, 9000, "")
@@ -32,17 +37,17 @@ def test_without_a_file_the_defaults_hold() -> None:
 
 
 def test_an_empty_file_is_like_none(tmp_path: Path) -> None:
-    assert read(tmp_path, "") == read_settings(None)
+    assert read(tmp_path, "") == beside(tmp_path, read_settings(None))
 
 
 def test_the_documented_file_is_read_and_says_the_defaults() -> None:
-    assert read_settings(ROOT / "lamplighter.toml") == Settings()
+    assert read_settings(ROOT / "lamplighter.toml") == beside(ROOT, Settings())
 
 
 def test_only_what_is_named_differs_from_the_defaults(tmp_path: Path) -> None:
     settings = read(tmp_path, "[http]\nport = 0\n[query]\nrows_max = 5\n")
     expected = msgspec.structs.replace(
-        Settings(),
+        beside(tmp_path, Settings()),
         http=msgspec.structs.replace(Settings().http, port=0),
         query=msgspec.structs.replace(Settings().query, rows_max=5),
     )
@@ -97,7 +102,7 @@ def test_a_bad_file_is_refused_with_its_name_and_the_key(tmp_path: Path, text: s
         ("\nrows_max = 5\n", " line 2: key rows_max is outside of a table; write it below [query]"),
         ("http = { prot = 1 }\n", " line 1: unknown key http.prot; did you mean port?"),
         ("http.port = 1\nhttp.prot = 1\n", " line 2: unknown key http.prot; did you mean port?"),
-        ('[http]\nhost = """\nprot = 1\n"""\nprot = 1\n', " line 5: unknown key http.prot; did you mean port?"),
+        ("[gateway]\nbase_iri = '''\ndat = 1\n'''\ndat = 1\n", " line 5: unknown key gateway.dat; did you mean data?"),
         ("[http]\nport = 65536\n", " line 2: http.port: Expected `int` <= 65535"),
         ("[http]\nport = 1\n[query]\n'rows_max' = '5'\n", " line 4: query.rows_max: Expected `int`, got `str`"),
         ("[security]\nhosts = [\n  'a',\n  1,\n]\n", " line 2: security.hosts: Expected `str`, got `int`"),
@@ -159,9 +164,9 @@ adress = "192.0.2.1"
         "line 2: http.port: Expected `int`, got `str`"[:40],
         "line 3: unknown key http.prot; did you mean port?"[:40],
         "line 4: unknown table [nosuch]; use one "[:40],
+        "line 6: security.hosts: 'a:1' is not a host"[:40],
+        "line 6: security.hosts: 'b:2' is not a host"[:40],
         "line 5: security: certificate_file and key_file belong"[:40],
-        "line 5: security: security.hosts: 'a:1' is not a host"[:40],
-        "line 5: security: security.hosts: 'b:2' is not a host"[:40],
         "line 9: unknown key coap.devices.lamp.adress; did you"[:40],
     ]
 

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from appliance.announcement import announce
 from appliance.files import TAKERS, take_files
-from appliance.identity import make_identity, password
-from appliance.machine import CREDENTIALS, Machine
+from appliance.identity import ACCOUNTS, make_identity, password
+from appliance.imager import FILE, PASSWORDS
+from appliance.machine import CREDENTIALS, REPORT, Machine
 
 from tests.support.components import require_command
 
@@ -182,7 +183,8 @@ def test_settings_that_the_gateway_refuses_change_nothing(machine: FolderMachine
     put(machine, "lamplighter.toml", '[gateway]\ncolour = "red"\n')
     assert not take_files(machine)
     assert machine.path("/etc/lamplighter/lamplighter.toml").read_text() == "# before\n"
-    assert "MISTAKE in lamplighter.toml: lamplighter.toml: no key colour in [gateway]" in machine.told
+    assert "MISTAKE in lamplighter.toml: no key colour in [gateway]" in machine.told
+    assert "no key colour" in (machine.firmware / REPORT).read_text()
 
 
 def test_settings_are_merged_anew_when_an_update_brings_others(machine: FolderMachine) -> None:
@@ -264,12 +266,21 @@ def test_settings_with_which_the_gateway_would_not_start_are_refused_by_it(
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("wpa_supplicant.conf", 'country=IT\nnetwork={\nssid="x"\n', "brackets"),
+        ("wpa_supplicant.conf", 'country=IT\nnetwork={\nssid="x"\n', "line 3: network block was not terminated"),
+        ("wpa_supplicant.conf", WIRELESS.replace('"home"', "“home”"), "line 3: failed to parse ssid"),
+        ("wpa_supplicant.conf", WIRELESS.replace('"home"', "home"), "line 3: failed to parse ssid"),
+        ("wpa_supplicant.conf", WIRELESS.replace('ssid="home"', 'ssid="home'), "line 3: invalid quotation;"),
+        ("wpa_supplicant.conf", WIRELESS.replace("psk=", "pks="), "line 4: unknown network field 'pks'"),
+        ("wpa_supplicant.conf", WIRELESS.replace('"long enough"', "long enough"), "line 4: Invalid PSK;"),
+        ("wpa_supplicant.conf", WIRELESS.replace('    psk="long enough"\n', ""), "line 2: this network has no psk"),
+        ("wpa_supplicant.conf", f'{WIRELESS}network={{\nssid="b"\n}}\n', "line 6: this network has no psk"),
+        ("wpa_supplicant.conf", WIRELESS.replace("country=IT", "country=Italy"), "country=XX"),
+        ("wpa_supplicant.conf", "wifi: home\n", "line 1: "),
         ("wpa_supplicant.conf", "country=IT\n", "no network="),
         ("wpa_supplicant.conf", 'country=IT\nnetwork={\npsk="long enough"\n}', "no ssid"),
         ("wpa_supplicant.conf", WIRELESS.replace("country=IT\n", ""), "country=XX"),
-        ("wpa_supplicant.conf", WIRELESS.replace("long enough", "short"), "5 characters"),
-        ("wpa_supplicant.conf", WIRELESS.replace("long enough", "é" * 32), "64 characters"),
+        ("wpa_supplicant.conf", WIRELESS.replace("long enough", "short"), "line 4: Invalid passphrase length 5"),
+        ("wpa_supplicant.conf", WIRELESS.replace("long enough", "é" * 32), "line 4: Invalid passphrase length 64"),
         ("authorized_keys", "", "no key"),
         ("authorized_keys", "ssh-ed25519 nonsense\n", "line 1 is not an ssh public key"),
         ("authorized_keys", "-----BEGIN OPENSSH PRIVATE KEY-----\n", "private key"),
@@ -277,6 +288,18 @@ def test_settings_with_which_the_gateway_would_not_start_are_refused_by_it(
         ("timezone", "../../etc/passwd", "no time zone"),
         ("timezone", b"\xff\xfe\xff", "UTF-8"),
         ("timezone", "A" * 400, "no time zone"),
+        ("timezone", "", "such as Europe/Rome"),
+        ("authorized_keys", "ssh-ed25519\n", "id_ed25519.pub"),
+        ("rpi-preseed.toml", "[system]\nhostname = my lamp\n", "line 2"),
+        ("rpi-preseed.toml", '[system]\nhostname = "my lamp"\n', "[system] hostname 'my lamp' is no host name"),
+        ("rpi-preseed.toml", '[user]\nname = "An na"\n', "[user] name 'An na'"),
+        ("rpi-preseed.toml", '[user]\nname = "anna"\npassword = "x"\npassword_encrypted = true\n', "is no hash"),
+        ("rpi-preseed.toml", '[user]\nname = "root"\n', "root is a user of the system"),
+        ("rpi-preseed.toml", '[wlan]\nssid = "a"\ncountry = "IT"\npassword = "short"\n', "[wlan] line 4: Invalid pass"),
+        ("rpi-preseed.toml", '[wlan]\nssid = "a"\npassword = "long enough"\n', "[wlan] has no line country=XX"),
+        ("rpi-preseed.toml", '[locale]\ntimezone = "Rome"\n', "[locale] there is no time zone"),
+        ("rpi-preseed.toml", '[ssh]\nenabled = true\nauthorized_keys = ["x"]\n', "[ssh] line 1 is not an ssh public"),
+        ("lamplighter.toml", "[mqtt]\nhost = “broker”\n", "line 2, column 8"),
         ("lamplighter.toml", "colour = 'red'\n", "outside of a table"),
         ("lamplighter.toml", "[gateway\n", "TOML"),
         ("lamplighter.toml", f"[gateway]\nat = {'9' * 9000}\n", "TOML"),
@@ -296,6 +319,191 @@ def test_mistakes_are_told_at_each_start_and_change_nothing(
         assert len(mistakes) == count
     assert why in machine.path("/run/issue.d/lamplighter.issue").read_text()
     assert {file: file.read_bytes() for file in machine.path("/etc").rglob("*") if file.is_file()} == before
+
+
+def test_tables_in_tables_are_merged(machine: FolderMachine) -> None:
+    text = '[coap.server]\nport = 5684\n[mqtt.brokers.attic]\nhost = "attic"\n[ngsild.contexts]\n"http://a/b" = "c"\n'
+    own = '[mqtt]\nhost = "127.0.0.1"\n[mqtt.brokers.cellar]\nhost = "cellar"\n[coap.server]\nenabled = true\n'
+    machine.path("/etc/lamplighter/appliance.toml").write_text(own)
+    put(machine, "lamplighter.toml", text)
+    assert take_files(machine), machine.told
+    assert "applied, 3 settings" in machine.told
+    assert tomllib.loads(machine.path("/etc/lamplighter/lamplighter.toml").read_text()) == {
+        "coap": {"server": {"enabled": True, "port": 5684}},
+        "mqtt": {"host": "127.0.0.1", "brokers": {"cellar": {"host": "cellar"}, "attic": {"host": "attic"}}},
+        "ngsild": {"contexts": {"http://a/b": "c"}},
+    }
+
+
+def test_lines_of_the_gateways_faults_are_those_of_the_users_file(machine: FolderMachine) -> None:
+    trial = machine.path("/etc/lamplighter/lamplighter.trial.toml")
+    said = f"lamplighter: {trial} line 9: mqtt.brokers.attic.host: 'a:1' is not a host\n{trial} line 1: other.key: no\n"
+    machine.answers["lamplighter check"] = (2, "", said)
+    put(machine, "lamplighter.toml", '# mine\n[mqtt.brokers.attic]\nport = 1\nhost = "a:1"\n')
+    assert not take_files(machine)
+    assert "MISTAKE in lamplighter.toml: line 4: mqtt.brokers.attic.host: 'a:1'" in machine.told
+    assert "MISTAKE in lamplighter.toml: other.key: no" in machine.told
+
+
+def test_the_report_on_the_card_is_written_when_there_is_something_new(machine: FolderMachine) -> None:
+    report = machine.firmware / REPORT
+    put(machine, "timezone", "Rome")
+    take_files(machine)
+    assert "MISTAKE in timezone: there is no time zone 'Rome'; it is a name such as" in report.read_text()
+    before = report.stat().st_ino
+    take_files(machine)
+    assert report.stat().st_ino == before, "the card is not written for what it says already"
+    put(machine, "timezone", "Europe/Rome")
+    take_files(machine)
+    assert report.read_bytes() == b"timezone: applied, the time zone is Europe/Rome\r\n"
+    before = report.stat().st_ino
+    take_files(machine)
+    assert report.stat().st_ino == before
+    put(machine, "timezone", "Rome")
+    take_files(machine)
+    (machine.firmware / "timezone").unlink()
+    take_files(machine)
+    assert report.read_text() == "all files were applied\n"
+
+
+def test_no_secret_of_a_wireless_network_is_told(machine: FolderMachine) -> None:
+    for wrong in ('psk="hunter2"', "psk=hunter2 and more", 'sae_password="hunter2'):
+        put(machine, "wpa_supplicant.conf", WIRELESS.replace('psk="long enough"', wrong))
+        assert not take_files(machine)
+    assert "line 4" in machine.told and "hunter2" not in machine.told
+
+
+# --- what Imager writes -----------------------------------------------------------------------------------
+
+# As version 2.0.11 writes it when all pages of its customisation are filled in.
+PMK = "a" * 64
+NETWORK = b'home "5"'
+IMAGER = f"""\
+config_version = "1.0"
+
+[system]
+hostname = "Porch"
+
+[user]
+name = "anna"
+password = "$y$j9T$abcdefghijklmnop$0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
+password_encrypted = true
+groups = ["sudo"]
+passwordless_sudo = true
+
+[ssh]
+enabled = true
+password_authentication = true
+authorized_keys = [
+  "ssh-ed25519 AAAA anna@laptop",
+]
+
+[wlan]
+ssid = "home \\"5\\""
+password = "{PMK}"
+password_encrypted = true
+hidden = true
+country = "IT"
+
+[locale]
+keymap = "it"
+timezone = "Europe/Rome"
+
+[connect]
+enabled = true
+mode = "device-identity"
+"""
+
+
+@pytest.fixture
+def with_users(machine: FolderMachine) -> FolderMachine:
+    """Programs that make users do as if."""
+    machine.answers.update(
+        {
+            "id -u": (1, "", "no such user\n"),
+            "useradd --create-home": (0, "", ""),
+            "usermod --append": (0, "", ""),
+            "chpasswd --encrypted": (0, "", ""),
+            "ssh-keygen -l": (0, "", ""),
+        }
+    )
+    return machine
+
+
+def test_all_that_imager_writes_is_applied(with_users: FolderMachine) -> None:
+    machine = with_users
+    put(machine, FILE, IMAGER)
+    assert take_files(machine), machine.told
+    assert machine.path("/etc/hostname").read_text() == "porch\n"
+    assert "127.0.1.1 porch\n" in machine.path("/etc/hosts").read_text()
+    asked = [" ".join(one) for one in machine.asked]
+    assert "useradd --create-home --base-dir /data/home --shell /bin/bash anna" in asked
+    assert "usermod --append --groups sudo anna" in asked and "chpasswd --encrypted" in asked
+    sudo = machine.path("/etc/sudoers.d/010-anna")
+    assert (sudo.read_text(), sudo.stat().st_mode & 0o777) == ("anna ALL=(ALL) NOPASSWD: ALL\n", 0o440)
+    keys = machine.path("/etc/ssh/authorized_keys/anna")
+    assert keys.read_text() == "ssh-ed25519 AAAA anna@laptop\n"
+    assert keys.stat().st_mode & 0o777 == 0o644, "sshd reads it as anna"
+    assert not machine.path("/etc/ssh/authorized_keys/root").exists()
+    assert machine.path(PASSWORDS).read_text() == "PasswordAuthentication yes\n"
+    wireless = machine.path("/etc/wpa_supplicant/wpa_supplicant-wlan0.conf").read_text()
+    assert f"ssid={NETWORK.hex()}\n" in wireless and f"psk={PMK}\n" in wireless
+    assert "scan_ssid=1" in wireless and wireless.startswith("country=IT\n")
+    assert machine.path("/etc/timezone").read_text() == "Europe/Rome\n"
+    assert "[connect] is not for this image" in machine.told
+    assert "$y$" not in machine.told and PMK not in machine.told
+    count = len(machine.asked)
+    assert take_files(machine) and len(machine.asked) == count, "once"
+
+
+def test_files_of_the_appliance_count_more_than_imagers(with_users: FolderMachine) -> None:
+    machine = with_users
+    put(machine, FILE, IMAGER.replace("Europe/Rome", "Europe/Atlantis"))
+    put(machine, "wpa_supplicant.conf", WIRELESS)
+    put(machine, "timezone", "Europe/Rome")
+    assert take_files(machine), machine.told
+    assert machine.path("/etc/wpa_supplicant/wpa_supplicant-wlan0.conf").read_text() == WIRELESS
+    assert machine.path("/etc/timezone").read_text() == "Europe/Rome\n"
+
+
+def test_open_network_keys_alone_and_a_declined_sudo(with_users: FolderMachine) -> None:
+    machine = with_users
+    text = '[ssh]\nenabled = true\npassword_authentication = false\nauthorized_keys = [\n  "ssh-ed25519 A",\n]\n'
+    put(machine, FILE, f'{text}[wlan]\nssid_hex = "ff00"\nhidden = false\ncountry = "it"\n')
+    assert take_files(machine), machine.told
+    assert machine.path("/etc/ssh/authorized_keys/root").read_text() == "ssh-ed25519 A\n"
+    assert not machine.path(PASSWORDS).exists()
+    wireless = machine.path("/etc/wpa_supplicant/wpa_supplicant-wlan0.conf").read_text()
+    assert "ssid=ff00\n" in wireless and "key_mgmt=NONE\n" in wireless
+    put(machine, FILE, IMAGER)
+    assert take_files(machine)
+    put(machine, FILE, IMAGER.replace("passwordless_sudo = true\n", "").replace("ication = true", "ication = false"))
+    assert take_files(machine)
+    assert not machine.path("/etc/sudoers.d/010-anna").exists() and not machine.path(PASSWORDS).exists()
+
+
+def test_what_is_wrong_in_one_part_leaves_the_others(with_users: FolderMachine) -> None:
+    machine = with_users
+    machine.answers["useradd --create-home"] = (1, "", "useradd: cannot lock /etc/passwd\n")
+    put(machine, FILE, IMAGER)
+    assert not take_files(machine)
+    assert f"MISTAKE in {FILE}: [user] useradd refuses anna: useradd: cannot lock /etc/passwd" in machine.told
+    assert machine.path("/etc/timezone").read_text() == "Europe/Rome\n"
+
+
+def test_users_of_a_later_version_are_added_to_those_that_the_owner_has(machine: FolderMachine) -> None:
+    accounts = machine.path(ACCOUNTS)
+    accounts.mkdir(parents=True)
+    (accounts / "passwd").write_text("root:x:0:0::/root:/bin/sh\nnewer:x:987:987::/:/sbin/nologin\n")
+    passwd = machine.path("/etc/passwd")
+    passwd.write_text("root:x:0:0:mine:/root:/bin/bash\nanna:x:1000:1000::/data/home/anna:/bin/bash\n")
+    passwd.chmod(0o644)
+    make_identity(machine)
+    names = [line.partition(":")[0] for line in passwd.read_text().splitlines()]
+    assert names == ["root", "anna", "newer"] and ":mine:" in passwd.read_text()
+    before = passwd.stat().st_ino
+    make_identity(machine)
+    assert passwd.stat().st_ino == before
 
 
 @pytest.mark.parametrize("name", [*(f"{name}.txt" for name in TAKERS), "id_ed25519.pub", "factory-reset.txt"])

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 import user_ids
 from appliance.identity import BROKER_USERS
+from appliance.imager import FILE
 from appliance.machine import Machine
 from appliance.slots import BOOT_PARTITIONS, HEALTHY_FOR_S, UNHEALTHY_AFTER_S, autoboot, backend, health, on_trial
 from manifest import manifest
@@ -213,7 +214,7 @@ def test_imager_is_told_what_it_writes(tmp_path: Path) -> None:
     assert (entry["image_download_size"], entry["image_download_sha256"]) == (3, hashlib.sha256(b"zst").hexdigest())
     assert entry["url"] == f"{image.as_uri()}.zst"
     assert entry["release_date"] == "2026-11-21"
-    assert entry["init_format"] == "none"  # Imager's own customisation is read by nothing here
+    assert entry["init_format"] == FILE.removesuffix(".toml"), "the appliance reads what Imager writes"
     assert not [device for device in entry["devices"] if "32bit" in device or device.startswith("pi5")]
 
 

@@ -113,14 +113,14 @@ class KnownContexts:
                 document = json_document(read_file(path))
             except (OSError, msgspec.DecodeError) as error:
                 raise ConfigurationError(
-                    f"[ngsild.contexts] {url!r}: {path}: {error}; save the context there"
+                    f"ngsild.contexts: {url!r}: {path}: {error}; save the context there"
                 ) from error
             self._known[url] = document.get("@context") if isinstance(document, dict) else document
         for url in files:
             try:
                 self.names(url)
             except RequestError as error:
-                raise ConfigurationError(f"[ngsild.contexts] {url!r}: {error}") from error
+                raise ConfigurationError(f"ngsild.contexts: {url!r}: {error}") from error
 
     def names(self, context: Any) -> ContextNames:
         """The names of a context: its URL, an object, or an array of both. Raises UnknownContextError for one that

@@ -31,7 +31,7 @@ from pathlib import Path
 tree, own = Path(sys.argv[1]), Path(sys.argv[2])
 sys.path.append(str(tree / "usr/lib/lamplighter-appliance"))
 sys.dont_write_bytecode = True
-from appliance.files import merged
+from appliance.settings import merged
 settings = tree / "etc/lamplighter/lamplighter.toml"
 text = merged(tomllib.loads(settings.read_text()), tomllib.loads(own.read_text()))
 head = "# The appliance's settings; docs/operations.md says where yours go.\n"

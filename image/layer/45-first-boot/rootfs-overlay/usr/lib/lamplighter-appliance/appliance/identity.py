@@ -20,8 +20,12 @@ _ITERATIONS = 101  # what mosquitto_passwd of Debian 13 writes; a password of 10
 BROKER_USERS = ("sensors", "gateway")
 
 
+ACCOUNTS = "/usr/lib/lamplighter-appliance/accounts"  # passwd, group, shadow, gshadow of the image
+
+
 def make_identity(machine: Machine) -> None:
-    """Makes what is missing: host name, ssh host key, passwords of the broker. Called at each start."""
+    """Makes what is missing: users, host name, ssh host key, passwords of the broker. Called at each start."""
+    add_missing_accounts(machine)
     _host_name(machine)
     _host_key(machine)
     _broker_passwords(machine)
@@ -40,14 +44,32 @@ def broker_line(user: str, secret: str) -> str:
     return f"{user}:$7${_ITERATIONS}${base64.b64encode(salt).decode()}${base64.b64encode(derived).decode()}\n"
 
 
+def add_missing_accounts(machine: Machine) -> None:
+    """Adds users and groups of the image: once somebody has a user made, /etc/passwd is that of another version."""
+    for of_image in sorted(machine.path(ACCOUNTS).glob("*")):
+        file = machine.path(f"/etc/{of_image.name}")
+        lines = file.read_text().splitlines()
+        names = {line.partition(":")[0] for line in lines}
+        missing = [line for line in of_image.read_text().splitlines() if line.partition(":")[0] not in names]
+        if missing:
+            mode = file.stat().st_mode & 0o7777
+            machine.write(file, "".join(f"{line}\n" for line in (*lines, *missing)), mode, like=file)
+
+
+def set_host_name(machine: Machine, name: str) -> None:
+    machine.write(machine.path("/etc/hosts"), f"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 {name}\n")
+    machine.write(machine.path("/etc/hostname"), f"{name}\n")
+    if machine.root == Path("/"):
+        socket.sethostname(name)
+
+
 def _host_name(machine: Machine) -> None:
     file = machine.path("/etc/hostname")
-    if not file.exists() or not file.read_text().strip():
-        name = f"lamplighter-{secrets.token_hex(2)}"
-        machine.write(machine.path("/etc/hosts"), f"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 {name}\n")
-        machine.write(file, f"{name}\n")
-    if machine.root == Path("/"):
-        socket.sethostname(file.read_text().strip())
+    name = file.read_text().strip() if file.exists() else ""
+    if not name:
+        set_host_name(machine, f"lamplighter-{secrets.token_hex(2)}")
+    elif machine.root == Path("/"):
+        socket.sethostname(name)
 
 
 def _host_key(machine: Machine) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CREDENTIALS = "lamplighter-credentials.txt"
+REPORT = "lamplighter-first-boot.txt"
 WIRELESS = "/etc/wpa_supplicant/wpa_supplicant-wlan0.conf"
 
 

@@ -1,0 +1,142 @@
+"""Ports that a start opens: free, its own already, or of another program. Each is open for a moment only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.gates.listeners import PORT_CURE, tcp_listener
+from lamplighter.gateway.service.unit_view import Show
+from lamplighter.gateway.settings import Settings
+
+SOCKETS = ("lamplighter-http.socket", "lamplighter-ws.socket")
+_LISTEN = re.compile(r"Listen=\[?(?P<host>[^\]]*)\]?:(?P<port>[0-9]+) \(Stream\)")
+_PROC = Path("/proc")
+
+
+class SystemdSocket(NamedTuple):
+    """A TCP socket that systemd opens for the gateway. active: it is open."""
+
+    unit: str
+    host: str
+    port: int
+    active: bool
+
+
+class PortFault(NamedTuple):
+    """names: table and key of the port in the settings, () for one of systemd."""
+
+    names: tuple[str, ...]
+    what: str
+
+
+class _WantedPort(NamedTuple):
+    names: tuple[str, ...]
+    host: str
+    port: int
+    datagrams: bool = False
+
+
+def systemd_sockets(show: Show) -> list[SystemdSocket]:
+    text = show(["show", "--property=Id,ActiveState,UnitFileState,Listen", *SOCKETS])
+    found = []
+    for unit, name in zip(text.split("\n\n"), SOCKETS, strict=False):
+        lines = unit.splitlines()
+        active = "ActiveState=active" in lines
+        if active or "UnitFileState=enabled" in lines:
+            listening = (_LISTEN.fullmatch(line) for line in lines)
+            found += [SystemdSocket(name, one["host"] or "::", int(one["port"]), active) for one in listening if one]
+    return found
+
+
+def port_faults(settings: Settings, passed: Sequence[SystemdSocket], holder: int | None) -> Iterator[PortFault]:
+    """Tries each port. holder: the process id of the running gateway, whose ports are its own."""
+    held = {one.port for one in passed if one.active}
+    for one in passed:
+        if not one.active and (problem := _problem(_WantedPort((), one.host, one.port))):
+            yield PortFault((), f"{one.unit} cannot listen on port {one.port}: {problem}; {PORT_CURE}")
+    opened_by_systemd = {one.port for one in passed}
+    for wanted in _ports(settings):
+        if wanted.port == 0 or (not wanted.datagrams and wanted.port in opened_by_systemd | held):
+            continue
+        problem = _problem(wanted)
+        if problem and not _is_own(wanted, holder):
+            yield PortFault(wanted.names, f"cannot listen on {wanted.host}:{wanted.port}: {problem}; {PORT_CURE}")
+
+
+def lock_holder(lock: Path) -> int | None:
+    """The process that holds a lock file (flock); None if that cannot be known."""
+    try:
+        inode = lock.stat().st_ino
+        for line in (_PROC / "locks").read_text().splitlines():
+            kind, _, _, process, place = line.split()[1:6]
+            if kind == "FLOCK" and place.endswith(f":{inode}"):  # one that waits begins with ->
+                return int(process) or None  # 0: of another namespace
+    except OSError:
+        pass
+    return None
+
+
+def _ports(settings: Settings) -> Iterator[_WantedPort]:
+    security, server = settings.security, settings.coap.server
+    if security.enabled:
+        yield _WantedPort(("security", "https_port"), security.host, security.https_port)
+        yield _WantedPort(("security", "wss_port"), security.host, security.wss_port)
+    else:
+        yield _WantedPort(("http", "port"), settings.http.host, settings.http.port)
+        yield _WantedPort(("websocket", "port"), settings.websocket.host, settings.websocket.port)
+    if settings.coap.enabled and server.enabled:
+        host = server.host or ("::" if security.enabled else "127.0.0.1")
+        yield _WantedPort(("coap", "server", "port"), host, server.port, datagrams=True)
+
+
+def _problem(wanted: _WantedPort) -> str:
+    """Why a port cannot be opened; empty if it can."""
+    try:
+        if wanted.datagrams:
+            family = socket.AF_INET6 if ":" in wanted.host else socket.AF_INET
+            with socket.socket(family, socket.SOCK_DGRAM) as trial:
+                trial.bind((wanted.host, wanted.port))
+        else:
+            tcp_listener("", wanted.host, wanted.port, 1).socket.close()
+    except OSError as error:
+        return os.strerror(error.errno or 0)
+    except ConfigurationError as error:
+        return os.strerror(getattr(error.__cause__, "errno", 0) or 0)
+    return ""
+
+
+def _is_own(wanted: _WantedPort, holder: int | None) -> bool:
+    """Whether the running gateway has the port, or one of its services, which have its user."""
+    if holder is None:
+        return False
+    own = set()
+    try:
+        user = (_PROC / str(holder)).stat().st_uid
+        for one in (_PROC / str(holder) / "fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it was just closed
+                own.add(str(one.readlink()).removeprefix("socket:[").removesuffix("]"))
+    except OSError:  # another user's process cannot be looked at
+        return True
+    return any(
+        inode in own or (wanted.datagrams and of == user) for of, inode in _listening(wanted.port, wanted.datagrams)
+    )
+
+
+def _listening(port: int, datagrams: bool) -> Iterator[tuple[int, str]]:
+    """User and inode of each socket on a port: /proc/net/tcp and the like."""
+    for name in ("udp", "udp6") if datagrams else ("tcp", "tcp6"):
+        try:
+            lines = (_PROC / "net" / name).read_text().splitlines()[1:]
+        except OSError:  # a machine without IPv6
+            continue
+        for line in lines:
+            fields = line.split()
+            if int(fields[1].rpartition(":")[2], 16) == port and (datagrams or fields[3] == "0A"):
+                yield int(fields[7]), fields[9]
