@@ -26,7 +26,6 @@ import pyoxigraph as ox
 from lamplighter.engine.access import DERIVED, FULL, VIOLATIONS, Access, Dataset
 from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta
 from lamplighter.engine.errors import (
-    ArgumentTypeError,
     BrokenEngineError,
     EngineStateError,
     GatewayError,
@@ -34,6 +33,8 @@ from lamplighter.engine.errors import (
     ListenerError,
     StoreError,
     UnknownSpuidError,
+    check_function,
+    check_list,
     check_type,
     is_fault,
     wrong_type,
@@ -524,8 +525,8 @@ class Engine:
 
     def new_inference(self, graphs: Sequence[Term | None], ontologies: Sequence[Term | None] = ()) -> Inference:
         """As `infer`, for a caller that commits its `difference` itself, and then begins it."""
-        _check_terms("graphs", graphs)
-        _check_terms("ontologies", ontologies)
+        check_list("graphs", graphs, str, type(None))
+        check_list("ontologies", ontologies, str, type(None))
         from lamplighter.engine.inference.inference import Inference  # which is not loaded while it is off
         from lamplighter.engine.inference.sources import Sources
 
@@ -750,8 +751,7 @@ class Engine:
         A listener cannot change the engine: its calls raise EngineStateError. What it raises goes to the caller of the
         commit as a ListenerError, which has the commit; the other listeners are called all the same.
         """
-        if not callable(listener):
-            raise ArgumentTypeError(f"listener: {type(listener).__name__} instead of a function")
+        check_function("listener", listener)
         self._listeners = (*self._listeners, listener)
 
         def end() -> None:
@@ -1033,14 +1033,5 @@ def _check_query(sparql: object, default_graphs: object, named_graphs: object, a
     check_type("sparql", sparql, str)
     for name, graphs in (("default_graphs", default_graphs), ("named_graphs", named_graphs)):
         if graphs is not None:
-            _check_terms(name, graphs)
+            check_list(name, graphs, str, type(None))
     check_type("access", access, Access)
-
-
-def _check_terms(name: str, terms: object) -> None:
-    """Raises ArgumentTypeError for what are no terms, or None for the default graph, in a sequence."""
-    if isinstance(terms, str):  # a sequence, too
-        raise ArgumentTypeError(f"{name}: a single text instead of a list of terms")
-    check_type(name, terms, list, tuple)
-    for number, term in enumerate(terms):  # type: ignore[arg-type, var-annotated]
-        check_type(f"{name}[{number}]", term, str, type(None))

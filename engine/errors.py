@@ -117,6 +117,27 @@ def wrong_type(name: str, value: object, *types: type) -> ArgumentTypeError:
     return ArgumentTypeError(f"{name}: {type(value).__name__} instead of {wanted}")
 
 
+def check_types(*types: type, **values: object) -> None:
+    """`check_type` for each of several arguments, by name."""
+    for name, value in values.items():
+        check_type(name, value, *types)
+
+
+def check_list(name: str, values: object, *types: type) -> None:
+    """Raises ArgumentTypeError for what is no list or tuple of values of these types."""
+    if isinstance(values, str):  # a sequence, too
+        raise ArgumentTypeError(f"{name}: a single text instead of a list")
+    check_type(name, values, list, tuple)
+    for number, value in enumerate(values):  # type: ignore[arg-type, var-annotated]
+        check_type(f"{name}[{number}]", value, *types)
+
+
+def check_function(name: str, value: object) -> None:
+    """Raises ArgumentTypeError for what cannot be called."""
+    if not callable(value):
+        raise ArgumentTypeError(f"{name}: {type(value).__name__} instead of a function")
+
+
 class NotJsonError(RequestError):
     """A message over a socket is not JSON."""
 

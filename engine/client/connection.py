@@ -14,6 +14,7 @@ import random
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any
 from urllib.parse import quote
 
@@ -31,10 +32,19 @@ from lamplighter.engine.client.messages import (
     Tokens,
     UpdateAnswer,
     UpdateDelta,
+    check_trust,
     graph_members,
 )
 from lamplighter.engine.client.sending import send_text
-from lamplighter.engine.errors import GatewayError, RefusedError, UpstreamError
+from lamplighter.engine.errors import (
+    GatewayError,
+    RefusedError,
+    UpstreamError,
+    check_function,
+    check_list,
+    check_type,
+    check_types,
+)
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.protocol import DeclaredCause, KeptMessage, MessagePlace, PriorityName, UpdateRequest
@@ -71,6 +81,8 @@ class EngineClient:
     def __init__(
         self, url: str, *, name: str = "client", tokens: Tokens | None = None, ca: Path | str | None = None
     ) -> None:
+        check_types(str, url=url, name=name)
+        check_trust(tokens, ca)
         self._url = url
         self._path = unix_path(url)
         if tokens is not None:
@@ -145,6 +157,7 @@ class EngineClient:
         give alarms a client of their own. Raises RefusedError with the gateway's answer, UpstreamError if the client is
         closed meanwhile.
         """
+        check_type("delta", delta, bool)
         request = UpdateRequest(
             sparql,
             priority=priority,
@@ -166,6 +179,7 @@ class EngineClient:
         Returns an answer for each, or the error in its place. What a gateway refuses for the moment (queue or
         disk full) is sent again; nothing else is.
         """
+        check_list("requests", requests, UpdateRequest)
         more = {"together": True} if len(requests) > 1 else {}
         kept = [self._members(request) | more for request in requests]
         answered: dict[str, UpdateAnswer | GatewayError] = {}
@@ -188,6 +202,11 @@ class EngineClient:
 
     def _members(self, request: UpdateRequest) -> dict[str, Any]:
         """The members of an update, with an alias and a request id of its own."""
+        texts = {name: getattr(request, name) for name in ("request_id", "delay", "at", "missed", "priority")}
+        check_type("sparql", request.sparql, str)
+        check_types(str, NoneType, **texts)
+        check_type("cause", request.cause, DeclaredCause, NoneType)
+        check_type("delta", request.delta, bool, NoneType)
         number = next(self._updates)
         found: dict[str, Any] = {
             "sparql": request.sparql,
@@ -220,6 +239,7 @@ class EngineClient:
         return results.triples(msgspec.json.encode(answer), media_type)
 
     async def _results(self, sparql: str, default_graphs: Sequence[str], named_graphs: Sequence[str]) -> Any:
+        check_type("sparql", sparql, str)
         body = {"sparql": sparql, "alias": next(self._aliases), **graph_members(default_graphs, named_graphs)}
         [answer] = await self._ask("query", [body])
         if isinstance(answer, GatewayError):
@@ -248,6 +268,14 @@ class EngineClient:
         RefusedError if the gateway refuses or ends the subscription, UpstreamError if the client is closed. A
         subscription that is refused with a retriable error is requested again.
         """
+        check_type("sparql", sparql, str)
+        check_type("keep", keep, str, NoneType)
+        check_types(bool, leave=leave, tell_commit=tell_commit)
+        if resume is not None:
+            check_type("resume", resume, tuple)
+            spuid, sequence, *_ = (*resume, None, None)
+            check_type("resume[0]", spuid, str)
+            check_type("resume[1]", sequence, int)
         if self._closed:
             raise UpstreamError("the client was closed")
         graphs = graph_members(default_graphs, named_graphs)
@@ -280,6 +308,7 @@ class EngineClient:
     def offer_messages(self, find: Callable[[Sequence[MessagePlace]], Sequence[KeptMessage]]) -> None:
         """Answers the gateway when an operator looks at messages of devices. find: returns those of the places that it
         has. To be called before the client connects; it needs the permission to operate."""
+        check_function("find", find)
         self._messages = find
 
     async def _ask(self, kind: str, bodies: Sequence[dict[str, Any]]) -> list[Any]:

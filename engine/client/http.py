@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
@@ -15,8 +16,16 @@ import msgspec
 from lamplighter.engine.client import results
 from lamplighter.engine.client.addresses import check_private, split_address, trusting
 from lamplighter.engine.client.changes import DatasetChange, follow
-from lamplighter.engine.client.messages import Tokens, UpdateAnswer, UpdateDelta, graph_members
-from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, RefusedError, UpstreamError
+from lamplighter.engine.client.messages import Tokens, UpdateAnswer, UpdateDelta, check_trust, graph_members
+from lamplighter.engine.errors import (
+    ConfigurationError,
+    MalformedRequestError,
+    RefusedError,
+    UpstreamError,
+    check_list,
+    check_type,
+    check_types,
+)
 from lamplighter.engine.terms import Bag
 
 if TYPE_CHECKING:
@@ -52,6 +61,11 @@ class SparqlEndpoint:
         ca: Path | str | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
+        texts = {"base": base, "query_url": query_url, "update_url": update_url}
+        check_types(str, **texts, query_method=query_method, update_method=update_method)
+        check_type("unix", unix, str, Path, NoneType)
+        check_type("timeout_s", timeout_s, int, float)
+        check_trust(tokens, ca)
         self._base = base.rstrip("/")
         self._timeout_s = timeout_s
         self._query_url = _check_url(query_url or (f"{base.rstrip('/')}/query" if base else ""))
@@ -112,6 +126,11 @@ class SparqlEndpoint:
         gateway's answer, None from other endpoints. Raises RefusedError, and UpstreamError, after which the update may
         have taken effect or not.
         """
+        check_type("sparql", sparql, str)
+        check_list("using_graphs", using_graphs, str)
+        check_list("using_named_graphs", using_named_graphs, str)
+        check_type("extensions", extensions, Mapping, NoneType)
+        check_type("delta", delta, bool)
         graphs = {"using-graph-uri": list(using_graphs), "using-named-graph-uri": list(using_named_graphs)}
         parameters = {**{name: value for name, value in graphs.items() if value}, **(extensions or {})}
         if not self._update_url:
@@ -141,6 +160,7 @@ class SparqlEndpoint:
         part has the reason as `reset`. Raises RefusedError for an answer that would be the same again,
         ConfigurationError for an endpoint that was made without `base`.
         """
+        check_type("after", after, str, NoneType)
         if not self._base:
             raise ConfigurationError("this endpoint has no address for changes; give base")
         async for change in follow(self._get, after, self._timeout_s):
@@ -173,6 +193,9 @@ class SparqlEndpoint:
         self, sparql: str, accept: str, graphs: Mapping[str, Sequence[str]] | None = None, at: str | None = None
     ) -> AsyncIterator[tuple[str, AsyncIterator[bytes]]]:
         """As `answer`, with the content as a stream of chunks."""
+        check_types(str, sparql=sparql, accept=accept)
+        check_type("graphs", graphs, Mapping, NoneType)
+        check_type("at", at, str, NoneType)
         if not self._query_url:
             raise ConfigurationError("this endpoint has no address for queries; give query_url")
         parameters = {**(graphs or {}), **({} if at is None else {"at": [at]})}

@@ -12,7 +12,7 @@ where a redirect leads. So each URL is checked before it is called:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 from urllib.parse import urljoin, urlsplit
@@ -26,10 +26,17 @@ from lamplighter.engine.client.inboxes import (
     notifications_in_body,
     triples_of,
 )
-from lamplighter.engine.client.messages import Tokens
+from lamplighter.engine.client.messages import Tokens, check_trust
 from lamplighter.engine.client.outward import AddressRefusedError, OutwardAnswer, OutwardHttp, addresses, origin
 from lamplighter.engine.client.results import Triple
-from lamplighter.engine.errors import ConfigurationError, RefusedError, RequestError, UpstreamError
+from lamplighter.engine.errors import (
+    ConfigurationError,
+    RefusedError,
+    RequestError,
+    UpstreamError,
+    check_list,
+    check_type,
+)
 from lamplighter.engine.networks import EVERYWHERE, Address, public_refusal, refusal
 
 # Of the answer of a target, an inbox, or a notification.
@@ -72,11 +79,16 @@ class InboxReader:
         target: str,
         *,
         is_inbox: bool = False,
-        origins: Collection[str] = (),
+        origins: Sequence[str] = (),
         tokens: Tokens | None = None,
         ca: Path | str | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
+        check_type("target", target, str)
+        check_type("is_inbox", is_inbox, bool)
+        check_list("origins", origins, str)
+        check_type("timeout_s", timeout_s, int, float)
+        check_trust(tokens, ca)
         try:
             self._home = _origin(target)
             self._origins = frozenset(map(_origin, origins))
@@ -119,6 +131,7 @@ class InboxReader:
 
     async def notification(self, url: str) -> list[Triple]:
         """The triples of a notification, each once, with fresh blank nodes. url: of `urls`."""
+        check_type("url", url, str)
         if self._inbox_origin is None:
             await self.urls()
         assert self._inbox_origin is not None

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from types import NoneType
+from typing import Any, Protocol, runtime_checkable
 
-from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.errors import GatewayError, check_list, check_type
 from lamplighter.engine.tables import changes, html_table
 from lamplighter.engine.terms import Bag, Quad
 
@@ -15,6 +17,7 @@ from lamplighter.engine.terms import Bag, Quad
 NOTIFICATIONS_MAX = 10_000
 
 
+@runtime_checkable
 class Tokens(Protocol):
     """A source of bearer tokens; `engine.client.OAuth` is one."""
 
@@ -182,6 +185,15 @@ class ClientSubscription:
 
 
 def graph_members(default_graphs: Sequence[str], named_graphs: Sequence[str]) -> dict[str, Sequence[str]]:
-    """The graph parameters of the protocol that are not empty (SEPA protocol 2.2)."""
+    """The graph parameters of the protocol that are not empty (SEPA protocol 2.2). Raises ArgumentTypeError."""
+    for name, names in (("default_graphs", default_graphs), ("named_graphs", named_graphs)):
+        if names is not None:
+            check_list(name, names, str)
     given = {"default-graph-uri": default_graphs, "named-graph-uri": named_graphs}
     return {name: list(graphs) for name, graphs in given.items() if graphs}
+
+
+def check_trust(tokens: object, ca: object) -> None:
+    """Raises ArgumentTypeError for what is no source of tokens, or no name of a file."""
+    check_type("tokens", tokens, Tokens, NoneType)
+    check_type("ca", ca, str, Path, NoneType)

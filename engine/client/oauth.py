@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal
 
 import httpx
@@ -17,7 +18,7 @@ import msgspec
 from lamplighter.engine.client.addresses import check_private, trusting
 from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.client.http import TIMEOUT_S, refusal_error
-from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.errors import ConfigurationError, UpstreamError, check_function, check_type, check_types
 
 _JSON = "application/json"
 # Seconds before its expiry at which a token is renewed; a tenth of its lifetime, if that is shorter.
@@ -31,8 +32,13 @@ class Credentials:
     client_id: str
     client_secret: str = field(repr=False)
 
+    def __post_init__(self) -> None:
+        """Raises ArgumentTypeError."""
+        check_types(str, client_id=self.client_id, client_secret=self.client_secret)
+
     def save(self, path: Path | str) -> None:
         """Writes them atomically to a file that only its owner can read. Raises ConfigurationError."""
+        check_type("path", path, str, Path)
         target = Path(path)
         temporary = target.with_name(target.name + ".tmp")
         document = msgspec.json.encode({"client_id": self.client_id, "client_secret": self.client_secret})
@@ -55,6 +61,7 @@ class Credentials:
     @classmethod
     def load(cls, path: Path | str) -> Credentials:
         """The credentials in a file written by `save`. Raises ConfigurationError, also if other users can read it."""
+        check_type("path", path, str, Path)
         try:
             if Path(path).stat().st_mode & 0o077:
                 raise ConfigurationError(f"{path}: others can read this secret; run chmod 600 {path}")
@@ -75,6 +82,9 @@ async def register(url: str, identity: str, *, code: str | None = None, ca: Path
     it requires one. ca: file with the certificates to trust instead of the machine's. Raises RefusedError,
     UpstreamError, ConfigurationError.
     """
+    check_types(str, url=url, identity=identity)
+    check_type("code", code, str, NoneType)
+    check_type("ca", ca, str, Path, NoneType)
     asked: dict[str, Any] = {"client_identity": identity, "grant_types": ["client_credentials"]}
     if code is not None:
         asked["code"] = code
@@ -103,6 +113,10 @@ class OAuth:
         provider: Literal["sepa", "keycloak", "ldap"] = "sepa",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        check_types(str, token_url=token_url, provider=provider)
+        check_type("credentials", credentials, Credentials)
+        check_type("ca", ca, str, Path, NoneType)
+        check_function("clock", clock)
         check_private(token_url)
         self._url = token_url
         self._credentials = credentials

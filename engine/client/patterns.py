@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
+from types import NoneType
 from typing import Any, Self, TypedDict, Unpack
 from urllib.parse import urlsplit
 
@@ -19,7 +20,7 @@ from lamplighter.engine.client.messages import Notification, Tokens, UpdateAnswe
 from lamplighter.engine.client.oauth import Credentials, OAuth
 from lamplighter.engine.client.profile import load_profile
 from lamplighter.engine.client.results import Triple
-from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.errors import ArgumentTypeError, ConfigurationError, UpstreamError, check_function, check_type
 from lamplighter.engine.protocol.jsap import GraphNames, HttpAddress, Jsap
 from lamplighter.engine.sparql.clauses import parts
 from lamplighter.engine.terms import Bag, Term
@@ -55,7 +56,18 @@ class GenericClient:
     """
 
     def __init__(self, profile: Jsap | str | Path, **options: Unpack[Options]) -> None:
+        unknown = set(options) - set(Options.__annotations__)
+        if unknown:
+            raise ArgumentTypeError(
+                f"{min(unknown)}: no option of a client; there are {', '.join(Options.__annotations__)}"
+            )
         ca = options.get("ca")
+        check_type("profile", profile, Jsap, str, Path)
+        check_type("ca", ca, str, Path, NoneType)
+        check_type("credentials", options.get("credentials"), Credentials, str, Path, NoneType)
+        check_type("keep", options.get("keep"), str, NoneType)
+        check_type("name", options.get("name", ""), str)
+        check_type("delta", options.get("delta", False), bool)
         self.profile = profile if isinstance(profile, Jsap) else load_profile(profile, ca=ca)
         self._ca = ca
         self._keep = options.get("keep")
@@ -81,6 +93,7 @@ class GenericClient:
         Lamplighter. Returns the gateway's answer, None from other endpoints. Raises JsapError, ForcedBindingError,
         RefusedError, UpstreamError.
         """
+        check_call(name, row)
         text = self.profile.update_text(name, row, values)
         entry = self.profile.update(name)
         graphs = self.profile.graphs_of(entry)
@@ -119,6 +132,7 @@ class GenericClient:
         With ``"reconnect": false`` in the profile, a broken connection is an UpstreamError. Raises JsapError,
         ForcedBindingError, RefusedError, UpstreamError.
         """
+        check_call(name, row)
         text = self.profile.query_text(name, row, values)
         graphs = self.profile.graphs_of(self.profile.query(name))
         connection = await self._connection(self.profile.subscribe_url(name))
@@ -136,6 +150,7 @@ class GenericClient:
     async def _prepare(
         self, name: str, row: Row, values: Mapping[str, Any]
     ) -> tuple[SparqlEndpoint, str, dict[str, tuple[str, ...]]]:
+        check_call(name, row)
         graphs = self.profile.graphs_of(self.profile.query(name))
         endpoint = await self._endpoint(self.profile.query_address(name), "query")
         text = self.profile.query_text(name, row, values)
@@ -191,6 +206,12 @@ class GenericClient:
         return urlsplit(url).hostname
 
 
+def check_call(name: object, row: object) -> None:
+    """Raises ArgumentTypeError for what is no name of an update or query, or no row."""
+    check_type("name", name, str)
+    check_type("row", row, Mapping)
+
+
 class _Pattern:
     """The common part of the three patterns: a client of their own."""
 
@@ -216,6 +237,7 @@ class Producer(_Pattern):
 
     def __init__(self, profile: Jsap | str | Path, update: str, **options: Unpack[Options]) -> None:
         super().__init__(profile, **options)
+        check_type("update", update, str)
         self.profile.update(update)  # raises for an unknown name
         self._update = update
 
@@ -234,6 +256,8 @@ class Consumer(_Pattern):
         self, profile: Jsap | str | Path, query: str, values: Mapping[str, Any] = _NOTHING, **options: Unpack[Options]
     ) -> None:
         super().__init__(profile, **options)
+        check_type("query", query, str)
+        check_type("values", values, Mapping)
         self.profile.query_text(query, _NOTHING, values)  # raises for a missing value
         self._notifications = self._client.subscribe(query, **values)
 
@@ -246,6 +270,7 @@ class Consumer(_Pattern):
 
     async def run(self, handler: Handler) -> None:
         """Calls the handler with each notification in turn. Ends only by an error or cancellation."""
+        check_function("handler", handler)
         async for notification in self:
             done = handler(notification)
             if done is not None:
@@ -267,6 +292,7 @@ class Aggregator(Consumer):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(profile, query, values, **options)
+        check_type("update", update, str)
         self.profile.update(update)  # raises for an unknown name
         self._update = update
 

@@ -7,11 +7,12 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import NoneType
 from urllib.parse import unquote, urljoin, urlsplit
 
 from lamplighter.engine.client.addresses import trusting
 from lamplighter.engine.client.files import read_file
-from lamplighter.engine.errors import JsapError
+from lamplighter.engine.errors import JsapError, check_list, check_type
 from lamplighter.engine.protocol.jsap import Jsap, profile
 from lamplighter.engine.protocol.jsap_tree import (
     Tree,
@@ -37,6 +38,9 @@ def load_profile(place: str | Path, settings: Sequence[str] = (), *, ca: Path | 
     blocks on files and networks; use `asyncio.to_thread` in an event loop. Raises JsapError, which names the document
     and the member.
     """
+    check_type("place", place, str, Path)
+    check_list("settings", settings, str)
+    check_type("ca", ca, str, Path, NoneType)
     loader = Loader(network=True, ca=ca)
     tree = overridden(loader.tree(place), settings)
     try:

@@ -468,6 +468,7 @@ class Search:
             log = folder / "gateway.log"
             doors_on = {
                 "gateway": {"durability": "off", "clock_trusted": "always"},
+                "websocket": {"ping_s": 3600},  # the socket waits for other doors, and does not answer then
                 "webhooks": {"enabled": True, "networks": ["127.0.0.0/8"], "ports": []},
                 "mcp": {"enabled": True, "sparql": True},
                 "sensorthings": {"enabled": True},
