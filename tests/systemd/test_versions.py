@@ -107,7 +107,9 @@ def test_a_gateway_that_cannot_start_says_why(machine: Machine) -> None:
     machine("lamplighter verify")
     machine.put(file, before)
     machine(f"chown lamplighter: {file}")
-    machine.wait(lambda: machine.code("curl -sf --unix-socket /run/lamplighter/http.sock http://x/health") == 0, 60, "it")
+    machine.wait(
+        lambda: machine.code("curl -sf --unix-socket /run/lamplighter/http.sock http://x/health") == 0, 60, "it"
+    )
 
 
 def test_an_adapter_that_cannot_start_is_described_by_its_own_words(machine: Machine) -> None:
