@@ -41,7 +41,7 @@ def newer_format(read: Any) -> str:
     return f"a newer version of Lamplighter wrote it (format {number!r}, and this version reads {FORMAT})"
 
 
-def rewritten(path: Path, document: Any) -> bytes:
+def file_content(path: Path, document: Any) -> bytes:
     """What to write to a small file for a value, with the members of the file there that its type does not have."""
     read = None
     with suppress(OSError, msgspec.DecodeError):
