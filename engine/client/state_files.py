@@ -94,8 +94,8 @@ def with_unknown(value: Any, read: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         before = read if isinstance(read, dict) else {}
         fields = _fields(type(value))
-        known = {field.encode_name for field in fields}
         members: dict[str, Any] = msgspec.to_builtins(value)
+        known = {field.encode_name for field in fields} | members.keys()  # these have a tag, too
         for field in fields:
             if field.encode_name in members:
                 inner = getattr(value, field.name)
