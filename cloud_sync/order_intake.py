@@ -31,7 +31,7 @@ from lamplighter.cloud_sync.orders import (
 )
 from lamplighter.cloud_sync.pace import PaceClock
 from lamplighter.engine.client.files import json_document, read_file
-from lamplighter.engine.client.state_files import NEWER_CURE, newer_format, rewritten
+from lamplighter.engine.client.state_files import NEWER_CURE, file_content, newer_format
 from lamplighter.engine.errors import ChangeLogError, MalformedRequestError
 from lamplighter.engine.log_events import EventLogger
 
@@ -189,7 +189,7 @@ class OrderIntake:
     def save(self) -> None:
         """Raises OSError."""
         path = self._data / STATE
-        content = rewritten(path, self.state)
+        content = file_content(path, self.state)
         with suppress(FileNotFoundError):
             if path.read_bytes() == content:
                 return

@@ -15,7 +15,7 @@ import msgspec
 from lamplighter.cloud_sync.files import open_plain, write_whole
 from lamplighter.engine.change_log import Seal, SegmentName, seal_name, segment_name
 from lamplighter.engine.client.files import json_document, read_file
-from lamplighter.engine.client.state_files import rewritten
+from lamplighter.engine.client.state_files import file_content
 from lamplighter.engine.errors import UpstreamError
 
 # Epoch and sequence.
@@ -90,12 +90,12 @@ def read_status(data: Path) -> Status:
 
 def write_status(data: Path, status: Status) -> None:
     """Raises OSError."""
-    write_whole(data / STATUS, rewritten(data / STATUS, status))
+    write_whole(data / STATUS, file_content(data / STATUS, status))
 
 
 def write_shipped(data: Path, place: Place) -> None:
     """Allows the gateway to remove all records up to this place. Raises OSError."""
-    write_whole(data / SHIPPED, rewritten(data / SHIPPED, _Shipped(*place)))
+    write_whole(data / SHIPPED, file_content(data / SHIPPED, _Shipped(*place)))
 
 
 @dataclass(frozen=True)

@@ -309,7 +309,7 @@ def read_sequence(folder: Path) -> StoredSequence:
     """Raises ConfigurationError, also if the folder is a copy of a context."""
     place = folder / SEQUENCE
     document = _document(place)
-    stored = _converted(place, document, _SequenceFile)
+    stored = _as_kind(place, document, _SequenceFile)
     received = stored.received
     known = received == "unknown" if isinstance(received, str) else min(received.index, received.bitfield) >= 0
     if not known or stored.next_to_send < 0:
@@ -337,10 +337,10 @@ def _json(members: Mapping[str, Any]) -> bytes:
 
 def _read_file(path: Path, kind: type[SomeFile]) -> SomeFile:
     """Raises ConfigurationError that names the file and the cure, OSError."""
-    return _converted(path, _document(path), kind)
+    return _as_kind(path, _document(path), kind)
 
 
-def _converted(path: Path, document: Any, kind: type[SomeFile]) -> SomeFile:
+def _as_kind(path: Path, document: Any, kind: type[SomeFile]) -> SomeFile:
     try:
         return state_document(path, document, kind)
     except msgspec.DecodeError as error:

@@ -41,7 +41,7 @@ def newer_format(read: Any) -> str:
     return f"a newer version of Lamplighter wrote it (format {number!r}, and this version reads {FORMAT})"
 
 
-def rewritten(path: Path, document: Any) -> bytes:
+def file_content(path: Path, document: Any) -> bytes:
     """What to write to a small file for a value, with the members of the file there that its type does not have."""
     read = None
     with suppress(OSError, msgspec.DecodeError):
@@ -94,8 +94,8 @@ def with_unknown(value: Any, read: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         before = read if isinstance(read, dict) else {}
         fields = _fields(type(value))
-        known = {field.encode_name for field in fields}
         members: dict[str, Any] = msgspec.to_builtins(value)
+        known = {field.encode_name for field in fields} | members.keys()  # these have a tag, too
         for field in fields:
             if field.encode_name in members:
                 inner = getattr(value, field.name)

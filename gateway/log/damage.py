@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from lamplighter.engine.client.files import json_document, read_file
-from lamplighter.engine.client.state_files import rewritten
+from lamplighter.engine.client.state_files import file_content
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.disk import Disk
 
@@ -89,7 +89,7 @@ class KnownDamage:
     def write(self) -> None:
         """Writes the reports that are not written yet. Raises OSError."""
         if self._reports and not self._written:
-            self._disk.write_file(self._path, [rewritten(self._path, self._reports)])
+            self._disk.write_file(self._path, [file_content(self._path, self._reports)])
             self._written = True
 
     def _exists(self) -> bool:

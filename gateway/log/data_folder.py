@@ -67,8 +67,8 @@ class DataFolder:
         # Another name would make its log, and what it has shipped, that of another gateway.
         if not name or not name.isprintable():
             raise ConfigurationError(
-                f"{path} is damaged; write the name of this gateway into it: `lamplighter log show --json --last 1` has "
-                "it as gw"
+                f"{path} is damaged; write the name of this gateway into it, the gw of `lamplighter log show --json "
+                "--last 1`"
             )
         return name
 

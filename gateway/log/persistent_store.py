@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from lamplighter.engine.client.files import json_document, read_file
-from lamplighter.engine.client.state_files import rewritten
+from lamplighter.engine.client.state_files import file_content
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
@@ -99,4 +99,4 @@ class PersistentStore:
 
     def _write_mark(self, *, closed: bool) -> None:
         mark = _Mark(self._log.gateway, self._boot, closed)
-        self._log.disk.write_file(self._mark, [rewritten(self._mark, mark)])
+        self._log.disk.write_file(self._mark, [file_content(self._mark, mark)])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gateway.test_state_files import is_listed
 from tests.support.brokers import free_port, mosquitto
 from tests.support.components import require_command
 from tests.support.every_feature import EveryFeature, configure, put_receiver
@@ -39,7 +40,8 @@ class FolderShell:
     @property
     def environment(self) -> dict[str, str]:
         path = f"{self.folder / 'programs'}:{os.environ['PATH']}"
-        return {**os.environ, "PATH": path, "PYTHONPATH": str(self.tree), "PYTHONUNBUFFERED": "1"}
+        others = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return {**others, "PATH": path, "PYTHONPATH": str(self.tree), "PYTHONUNBUFFERED": "1"}
 
     def __call__(self, command: str) -> str:
         done = subprocess.run(
@@ -139,6 +141,8 @@ def test_back_and_forward_nothing_is_lost(shell: FolderShell) -> None:
                     shell("lamplighter sync run --once")
             versions.end()
             shell("lamplighter verify")
+            data = {str(path.relative_to(folder / "data")) for path in (folder / "data").rglob("*") if path.is_file()}
+            assert [path for path in sorted(data) if not is_listed(path)] == []
         finally:
             versions.end()
             receiving.kill()

@@ -40,8 +40,8 @@ NOW = ClockReading("boot", 0, 0, True)
 @dataclass(frozen=True)
 class StateFile:
     """make: writes it below a data folder; read: as a start does; change: writes it anew, as in operation; None for a
-    file that is never changed. cure: words of the error; empty: a start goes on without the file, and nothing is lost by
-    that. truncated: whether half of it is not such a file."""
+    file that is never changed. cure: words of the error; empty: a start goes on without the file, and nothing is lost.
+    truncated: whether half of it is not such a file."""
 
     make: Callable[[Path], Any]
     read: Callable[[Path], Any]

@@ -89,6 +89,7 @@ def test_five_times_forward_and_back_nothing_is_lost(machine: Machine) -> None:
     assert machine.journal("--unit='lamplighter-*' --priority=err") == ""
     assert (machine.root / SETTINGS[1:]).read_text().startswith(text)
     receiving.kill()
+    receiving.communicate()
 
 
 def test_a_gateway_that_cannot_start_says_why(machine: Machine) -> None:
@@ -107,7 +108,7 @@ def test_a_gateway_that_cannot_start_says_why(machine: Machine) -> None:
     machine("lamplighter verify")
     machine.put(file, before)
     machine(f"chown lamplighter: {file}")
-    machine.wait(lambda: machine.code("curl -sf --unix-socket /run/lamplighter/http.sock http://x/health") == 0, 60, "it")
+    machine.wait(lambda: machine.show("lamplighter-gateway", "ActiveState") == "active", 60, "the gateway")
 
 
 def test_an_adapter_that_cannot_start_is_described_by_its_own_words(machine: Machine) -> None:

@@ -116,7 +116,7 @@ class UpdateSink(_SinkBase, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 Sink: TypeAlias = FilesSink | WebhookSink | MqttSink | UpdateSink
 
 
-class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One fleet subscription.
 
     version: grows by one whenever query or changes change, and when a removed subscription is added again.

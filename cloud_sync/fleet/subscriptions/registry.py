@@ -21,6 +21,8 @@ from lamplighter.cloud_sync.fleet.subscriptions.records import (
     SubscriptionRecord,
     UpdateSink,
 )
+from lamplighter.engine.client.files import json_document
+from lamplighter.engine.client.state_files import NEWER_CURE, newer_format, with_unknown
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
 # Subscriptions that are not removed.
@@ -246,7 +248,10 @@ class SubscriptionRegistry:
             data = self._lake.fs.cat_file(path, start=0, end=RECORD_BYTES_MAX + 1)
             if len(data) > RECORD_BYTES_MAX:
                 raise ValueError(f"it has more than {RECORD_BYTES_MAX} bytes")
-            record = msgspec.json.decode(data, type=SubscriptionRecord)
+            read = json_document(data)
+            if reason := newer_format(read):
+                return BrokenRecord(name, f"{path}: {reason}; {NEWER_CURE}")
+            record = msgspec.convert(read, SubscriptionRecord)
             if record.id != name:
                 raise ValueError(f"its id is {record.id!r}")
         except FileNotFoundError:
@@ -277,7 +282,9 @@ class SubscriptionRegistry:
                 record = change(found)
                 if record == found:
                     return record
-                data = msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
+                # What a newer version has written besides stays.
+                before = None if found is None else json_document(self._lake.fs.cat_file(self._path(name)))
+                data = msgspec.json.format(msgspec.json.encode(with_unknown(record, before)), indent=2) + b"\n"
                 if self._lake.write_if(data, mark, *_FOLDER, f"{name}.json") is not None:
                     return record
         raise UpstreamError(f"subscription {name!r}: others are changing it; run the command again")

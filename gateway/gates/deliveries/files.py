@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from lamplighter.engine.client.files import json_document, read_file
-from lamplighter.engine.client.state_files import rewritten
+from lamplighter.engine.client.state_files import file_content
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.disk import Disk
@@ -169,7 +169,7 @@ class Positions:
             return True
         document = _PositionFile(dict(self._positions))
         try:
-            await asyncio.to_thread(lambda: store(self._disk, self._path, rewritten(self._path, document)))
+            await asyncio.to_thread(lambda: store(self._disk, self._path, file_content(self._path, document)))
         except OSError as error:
             logger.warning("positions of deliveries not written", path=self._path, reason=error.strerror)
             self._unwritten = unwritten | self._unwritten

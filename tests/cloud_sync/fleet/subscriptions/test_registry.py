@@ -1,5 +1,6 @@
 """Subscription records on a local lake, on an object store and in memory: written whole, and no change is lost."""
 
+import json
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -191,6 +192,21 @@ def test_a_broken_record_is_named_and_hides_no_other(lake: Lake, registry: Subsc
         with pytest.raises(ConfigurationError, match=f"{name}.json: not a subscription record"):
             call(name)
     assert file_of(lake, name).read_bytes() == BROKEN[name]
+
+
+def test_what_another_version_wrote_stays(lake: Lake, registry: SubscriptionRegistry) -> None:
+    registry.add("co2", QUERY, deliver=[FilesSink(name="out", url="/srv/out")])
+    file = file_of(lake, "co2")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"new": {"x": 1}}))
+    registry.replace("co2", deliver=[UpdateSink(name="out", gateways=("*",), update="CLEAR ALL")])
+    document = json.loads(file.read_text())
+    assert document["new"] == {"x": 1}
+    assert [sink["kind"] for sink in document["deliver"]] == ["update"]
+    newer = json.dumps(document | {"format": 2}).encode()
+    file.write_bytes(newer)
+    with pytest.raises(ConfigurationError, match=r"newer version .* wrote it .* install the newer version again"):
+        registry.pause("co2")
+    assert file.read_bytes() == newer
 
 
 def test_a_folder_in_place_of_a_record_is_named(lake: Lake, registry: SubscriptionRegistry) -> None:
