@@ -107,14 +107,14 @@ mutation: $(VENV)/test.stamp $(PAGE) ## whether the tests notice 400 small chang
 deb: $(VENV)/run.stamp $(PAGE) ## the Debian package: build/deb/lamplighter_*.deb; ARCH=arm64 PYTHON=3.13 for another machine
 	@ARCH="$(ARCH)" PYTHON="$(filter 3.%,$(PYTHON))" image/deb/build.sh
 
-image: $(VENV)/run.stamp ## the image of an SD card, as root: build/image/lamplighter-<version>.img.zst
-	@image/build.sh
+image: $(VENV)/run.stamp ## the image of an SD card, as root: build/image/lamplighter-<version>.img.zst; DEVICE=pi5: build/image-pi5
+	@image/build.sh $(DEVICE)
 
 test-image: $(VENV)/test.stamp ## look at the image that `make image` made, and start it on an emulated board
 	@sh tests/install-components.sh
 	@sh tests/image/install-emulator.sh
 	@sh tests/image/fetch-schema.sh $(BIN)/python
-	@$(PYTEST) -m image tests/image $(ARGS)
+	@DEVICE=$(DEVICE) $(PYTEST) -m image tests/image $(ARGS)
 	@test -n "$(ARGS)" || image/if-changed.sh --done
 
 test-image-pi3: $(VENV)/test.stamp ## the same image on an emulated Pi 3: half an hour for one start

@@ -30,6 +30,7 @@
     ├── EngineStateError              engine                       500  no   (closed, busy, or a stale delta)
     ├── ListenerError                 engine                       500  no   (commit)
     ├── ChangeLogError                change_log                   507  yes  (path, sequence, hint)
+    │   └── NotKeptError              change_log                   507  yes  (a record that the log does not have)
     ├── UpstreamError                 upstream                     503  yes  (a peer is unreachable)
     │   └── BusyError                 busy                         503  yes  (another process is writing)
     └── ConfigurationError            configuration                500  no   (the message names place and cure)
@@ -333,6 +334,10 @@ class ChangeLogError(GatewayError):
         self.path = path
         self.sequence = sequence
         self.hint = hint
+
+
+class NotKeptError(ChangeLogError):
+    """The log is good, and has no such record."""
 
 
 class UpstreamError(GatewayError):

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from lamplighter.engine.errors import GatewayError
 from lamplighter.gateway.cli.command_table import COMMANDS, Adder, ExitCode, epilog, exit_code
@@ -93,8 +94,18 @@ def command_parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _CommandParser(argparse.ArgumentParser):
+    """argparse takes a value that begins with - for an option."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.endswith("expected one argument"):
+            option = message.split()[1].rstrip(":").rpartition("/")[2]
+            message += f"; one that begins with - is written {option}=VALUE"
+        super().error(message)
+
+
 def _empty_parser() -> tuple[argparse.ArgumentParser, Adder]:
-    parser = argparse.ArgumentParser(
+    parser = _CommandParser(
         prog="lamplighter",
         description="Lamplighter, a semantic edge gateway: SPARQL publish-subscribe, MQTT, CoAP.",
         epilog=epilog(),

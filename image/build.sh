@@ -13,6 +13,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(dirname "$here")
 device=${1:-pi64}
 work=${WORK:-$top/build/image}
+[ "$device" = pi64 ] || work=${WORK:-$top/build/image-$device}
 [ -f "$here/config/$device.sh" ] || { echo "image: no device $device; there are: $(cd "$here/config" && echo *.sh)" >&2; exit 1; }
 [ "$(id -u)" = 0 ] || { echo "image: only root can make a tree of another machine; use sudo make image" >&2; exit 1; }
 

@@ -4,6 +4,8 @@
 and the appliance reads it like its own files there. Neither cloud-init nor a script that runs as root is in the image.
 A file's address is where it was made; IMAGE_URL= says where it will be.
 
+Settings, of the device: BOARDS, IMAGER_DEVICES.
+
 Use: python3 manifest.py IMAGE VERSION > lamplighter.rpi-imager-manifest
 """
 
@@ -17,18 +19,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-# What Imager calls the boards: Zero 2 W goes with the 3, and 400 and CM4 with the 4.
-DEVICES = ["pi3-64bit", "pi4-64bit"]
 
-
-def manifest(image: Path, version: str, moment: datetime, url: str = "") -> dict[str, Any]:
-    """The whole document. image: the one that is not compressed; the compressed one is beside it."""
+def manifest(
+    image: Path, version: str, moment: datetime, boards: str, devices: list[str], url: str = ""
+) -> dict[str, Any]:
+    """The whole document. image: the one that is not compressed; the compressed one is beside it. boards, devices: for
+    people, and as Imager calls them."""
     compressed = image.with_name(f"{image.name}.zst")
     return {
         "os_list": [
             {
                 "name": f"Lamplighter {version}",
-                "description": "Semantic edge gateway: MQTT, SPARQL and CoAP. For Pi 3, Zero 2 W, 4, 400 and CM4.",
+                "description": f"Semantic edge gateway: MQTT, SPARQL and CoAP. For {boards}.",
                 "icon": "icons/use_custom.png",
                 "url": url or compressed.resolve().as_uri(),
                 "extract_size": image.stat().st_size,
@@ -36,7 +38,7 @@ def manifest(image: Path, version: str, moment: datetime, url: str = "") -> dict
                 "image_download_size": compressed.stat().st_size,
                 "image_download_sha256": _digest(compressed),
                 "release_date": moment.strftime("%Y-%m-%d"),
-                "devices": DEVICES,
+                "devices": devices,
                 "architecture": "armv8",
                 "init_format": "rpi-preseed",
             }
@@ -51,5 +53,7 @@ def _digest(file: Path) -> str:
 
 if __name__ == "__main__":
     when = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), UTC)
-    json.dump(manifest(Path(sys.argv[1]), sys.argv[2], when, os.environ.get("IMAGE_URL", "")), sys.stdout, indent=1)
+    boards, devices = os.environ["BOARDS"], os.environ["IMAGER_DEVICES"].split()
+    found = manifest(Path(sys.argv[1]), sys.argv[2], when, boards, devices, os.environ.get("IMAGE_URL", ""))
+    json.dump(found, sys.stdout, indent=1)
     print()

@@ -417,7 +417,7 @@ DELETE {{ GRAPH {self.problems} {{ ?problem ?property ?value }} }} WHERE {{
 def named(entries: Iterable[Entry], text: str) -> Entry:
     """The device that a person means: by identity, identifier, or name, whole or as the only one that contains it.
 
-    Raises ValueError, which says what to write.
+    Raises LookupError, and ValueError for a text that fits several; both say what to write.
     """
     known = list(entries)
     folded = text.casefold()
@@ -433,7 +433,7 @@ def named(entries: Iterable[Entry], text: str) -> Entry:
         if found:
             some = ", ".join(sorted(entry.identity for entry in found)[:5])
             raise ValueError(f"{plain(text)!r} fits {len(found)} devices; write one of them in full: {some}")
-    raise ValueError(f"no device is called {plain(text)!r}; `lamplighter devices list` shows all")
+    raise LookupError(f"no device is called {plain(text)!r}; `lamplighter devices list` shows all")
 
 
 def _lines(triples: Iterable[_Triple]) -> str:

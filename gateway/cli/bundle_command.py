@@ -7,6 +7,7 @@ gateway and for what looks like one.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import os
@@ -25,7 +26,7 @@ import msgspec
 
 from lamplighter.adapters.coap.context_files import contexts_folder
 from lamplighter.cloud_sync.settings import storage_options
-from lamplighter.engine.client.files import read_file
+from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.cli.check_command import check_configuration
@@ -36,6 +37,7 @@ from lamplighter.gateway.cli.options import add_confirmation, config_folder, set
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.gates.opening import FOLDER
 from lamplighter.gateway.history.verification import verify
+from lamplighter.gateway.security.registry import CLIENTS
 from lamplighter.gateway.service.preflight import CREDENTIALS
 from lamplighter.gateway.settings import Settings
 
@@ -78,6 +80,7 @@ def _bundle(options: argparse.Namespace) -> int:
         return 1
     settings, data = settings_and_data(options)
     secrets = sorted(known_secrets(settings, config_folder(options), data), key=len, reverse=True)
+    names = client_names(data)
     parts = _parts(options, settings, data)
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -87,7 +90,7 @@ def _bundle(options: argparse.Namespace) -> int:
             ProgressBar("bundle", "parts", len(parts)) as bar,
         ):
             for name, make in parts:
-                _add(archive, name, without_secrets(_text_or_reason(make), secrets))
+                _add(archive, name, without_names(without_secrets(_text_or_reason(make), secrets), names))
                 bar.advance(1)
     except OSError as error:
         raise ChangeLogError(str(error.strerror), path=file, hint="name a file that can be written") from error
@@ -257,3 +260,21 @@ def without_secrets(text: str, secrets: list[str]) -> str:
     for pattern, instead in _SUSPICIOUS:
         text = pattern.sub(instead, text)
     return text
+
+
+def client_names(data: Path) -> list[str]:
+    """The names of the clients; none where there is no file of them that can be read."""
+    with contextlib.suppress(OSError, msgspec.DecodeError, KeyError, TypeError):
+        return sorted(str(one["name"]) for one in json_document(read_file(data / FOLDER / CLIENTS))["clients"])
+    return []
+
+
+def without_names(text: str, names: list[str]) -> str:
+    """The text with a number for each client's name; the same number in all texts."""
+    numbers: dict[str, str] = {}
+    for at, name in enumerate(names, 1):
+        numbers[name] = numbers[json.dumps(name)[1:-1]] = f"[client {at}]"
+    if not numbers:
+        return text
+    longest_first = "|".join(map(re.escape, sorted(numbers, key=len, reverse=True)))
+    return re.sub(rf"(?<![\w-])(?:{longest_first})(?![\w-])", lambda found: numbers[found[0]], text)

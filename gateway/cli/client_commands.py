@@ -17,7 +17,7 @@ import msgspec
 from lamplighter.engine.client.files import read_text
 from lamplighter.engine.client.messages import graph_members
 from lamplighter.engine.client.results import GRAPH_MEDIA_TYPES
-from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.errors import ConfigurationError, RequestSyntaxError, UpstreamError
 from lamplighter.engine.protocol import PriorityName
 from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
@@ -51,6 +51,7 @@ _FORMATS = {
     "turtle": "text/turtle",
 }
 _FILE_NAME = re.compile(r"[\w~/-]*[./][\w./~-]*")  # matches the name of a file; no SPARQL text looks like that
+_QUERY = re.compile(r"\b(SELECT|ASK|CONSTRUCT|DESCRIBE)\b", re.IGNORECASE)
 CONNECT_S = 30.0  # how long `subscribe` tries to make its first connection
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
@@ -307,7 +308,11 @@ def _subscribe(options: argparse.Namespace) -> int:
     from lamplighter.engine.client import EngineClient
 
     profile, text = _request(options, "query")
+    if not _QUERY.search(text):
+        raise RequestSyntaxError(f"{printable(text[:60])!r} is no query; a subscription is one, such as SELECT")
     addresses = _addresses(options, profile, "subscribe")
+    if url_option(options):
+        print(f"lamplighter: subscribing at {printable(addresses.subscribe)}", file=sys.stderr)
     printed = _Rows(colours=sys.stdout.isatty())
     lines = _json_lines if options.json else printed.lines
 
@@ -343,7 +348,9 @@ async def _first(
     try:
         await asyncio.wait([waiting], timeout=CONNECT_S)
         if not waiting.done() and not client.connected:
-            raise UpstreamError(f"no answer from {url} within {CONNECT_S:g} s")
+            raise UpstreamError(
+                f"no answer from {url} within {CONNECT_S:g} s; if its WebSockets are elsewhere, --url takes ws:// or wss://"
+            )
         return await waiting
     finally:
         waiting.cancel()

@@ -12,7 +12,14 @@ from importlib import import_module
 from typing import NamedTuple
 
 from lamplighter.adapters.specs import ADAPTERS
-from lamplighter.engine.errors import BrokenEngineError, ChangeLogError, ConfigurationError, GatewayError, UpstreamError
+from lamplighter.engine.errors import (
+    BrokenEngineError,
+    ChangeLogError,
+    ConfigurationError,
+    GatewayError,
+    NotKeptError,
+    UpstreamError,
+)
 
 # Makes a command from its name and its function. settings, data: whether it has the options for them.
 Adder = Callable[..., argparse.ArgumentParser]
@@ -145,8 +152,8 @@ MEANINGS = {
     ExitCode.NEGATIVE: "the answer is negative: problems were found, or a question was answered with no",
     ExitCode.WRONG_USE: "wrong use or configuration; nothing was done",
     ExitCode.NO_ANSWER: "the gateway, or another peer, does not answer",
-    ExitCode.REFUSED: "the gateway refused the request, or its text or file is wrong",
-    ExitCode.DAMAGED: "the change log or a backup is damaged, cannot be written, or has no such record",
+    ExitCode.REFUSED: "the gateway refused the request, its text or file is wrong, or there is no such thing",
+    ExitCode.DAMAGED: "the change log or a backup is damaged, or cannot be written",
     ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
 }
 
@@ -156,7 +163,7 @@ def exit_code(error: GatewayError) -> ExitCode:
         return ExitCode.WRONG_USE
     if isinstance(error, UpstreamError):
         return ExitCode.NO_ANSWER
-    if isinstance(error, ChangeLogError | BrokenEngineError):
+    if isinstance(error, ChangeLogError | BrokenEngineError) and not isinstance(error, NotKeptError):
         return ExitCode.DAMAGED
     return ExitCode.REFUSED
 

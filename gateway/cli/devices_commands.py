@@ -19,7 +19,7 @@ from lamplighter.adapters.devices.device import Device, place
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, named
 from lamplighter.adapters.mapping.tables import ByHand
-from lamplighter.engine.errors import ConfigurationError, PayloadError, UpstreamError
+from lamplighter.engine.errors import ConfigurationError, PayloadError, UnknownResourceError, UpstreamError
 from lamplighter.engine.terms import lexical
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.console import confirm, print_json, print_result, shorten, table
@@ -133,9 +133,11 @@ class _Gateway(RunningDataset):
         return [(title, found[name]) for name, title in titles if name in found]
 
     def named(self, text: str) -> Entry:
-        """Raises ConfigurationError, which says what to write."""
+        """Raises UnknownResourceError, and ConfigurationError for a text that fits several; both say what to write."""
         try:
             return named(self.entries(), text)
+        except LookupError as error:
+            raise UnknownResourceError(str(error.args[0])) from error
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
 

@@ -23,7 +23,7 @@ import msgspec
 from lamplighter.adapters.devices.desired import ACTUATION_SUFFIX, BY_HAND_ORIGIN
 from lamplighter.adapters.specs import KINDS
 from lamplighter.engine.change_log import Record
-from lamplighter.engine.errors import ChangeLogError, ConfigurationError
+from lamplighter.engine.errors import ChangeLogError, ConfigurationError, NotKeptError
 from lamplighter.engine.terms import Quad, Term, iri, lexical
 from lamplighter.gateway.clock import foreign_moment, iso, moment
 from lamplighter.gateway.history.records import History
@@ -171,7 +171,7 @@ class Explainer:
         hint = f"the log has actuations of {', '.join(names)}" if names else "the log has no actuation"
         if self._first is not None and not self._history.complete():
             hint += f"; records before {label(self._first)} were dropped by retention"
-        return ChangeLogError(f"no actuation of {actuator}{when}", path=self._history.log, hint=hint)
+        return NotKeptError(f"no actuation of {actuator}{when}", path=self._history.log, hint=hint)
 
     # --- the state ---
 

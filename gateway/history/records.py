@@ -19,7 +19,13 @@ import msgspec
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.change_log import Followed, Record, check, decode
 from lamplighter.engine.core import Engine
-from lamplighter.engine.errors import ChangeLogError, ConfigurationError, MalformedRequestError, StoreError
+from lamplighter.engine.errors import (
+    ChangeLogError,
+    ConfigurationError,
+    MalformedRequestError,
+    NotKeptError,
+    StoreError,
+)
 from lamplighter.engine.protocol import Results
 from lamplighter.engine.terms import Quad
 from lamplighter.gateway.clock import Clock, iso
@@ -413,5 +419,5 @@ class History:
             return snapshot.place
         return None
 
-    def _error(self, what: str, hint: str) -> ChangeLogError:
-        return ChangeLogError(what, path=self.log, hint=hint)
+    def _error(self, what: str, hint: str) -> NotKeptError:
+        return NotKeptError(what, path=self.log, hint=hint)

@@ -68,6 +68,9 @@ class _Verification:
             + sum(size(snapshot.path) for snapshot in snapshots) * 2
         )
         self._check_identity()
+        if self._report.gateway and not segments and not snapshots:
+            cure = "restore a backup (`lamplighter restore`), or remove identity to begin anew under another name"
+            self._findings.problem(self._data / "log", "", "the folder has a gateway's name, and its log is gone", cure)
         LogCheck(self._history, self._findings).run()
         whole = [snapshot for snapshot in snapshots if self._check_snapshot(snapshot)]
         self._report.snapshots = [snapshot.place for snapshot in whole]

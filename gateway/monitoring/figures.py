@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -180,6 +180,7 @@ class Figures(Generic[S]):
         self.websocket = WebsocketCounters()
         self.addresses: Mapping[str, str] = {}
         self.secure = False
+        self.machine: Callable[[], Mapping[str, float]] = dict  # of the board and its card
         self.adapters = parts.brokers.adapters  # connections of the gateway's own adapters, by kind
 
     def status(self) -> dict[str, Any]:

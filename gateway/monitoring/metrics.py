@@ -127,6 +127,18 @@ _ORDERS = {
     "refused": ("orders_refused_total", "Refused orders of the fleet."),
     "missing": ("orders_missing_total", "Orders of the fleet that never came."),
 }
+# Of the machine of a service; what it does not tell is absent.
+_MACHINE = {
+    "undervoltage": ("machine_undervoltage", "gauge", "1 while the board has too little voltage."),
+    "throttled": ("machine_throttled", "gauge", "1 while the firmware slows the board down."),
+    "temperature_celsius": ("machine_temperature_celsius", "gauge", "Temperature of the processor."),
+    "card_life_used_ratio": ("card_life_used_ratio", "gauge", "Used part of the life of an eMMC, in steps of 0.1."),
+    "card_written_bytes": (
+        "card_written_bytes_total",
+        "counter",
+        "Bytes written to the disk since the last boot.",
+    ),
+}
 _TIMINGS = {
     "store_query": "Ad-hoc queries, from start of evaluation to first byte of the result.",
     "store_update": "Updates: evaluation and append to the change log.",
@@ -185,6 +197,10 @@ class FiguresCollector(Collector):
         orders = self._figures.orders()
         for member, (name, text) in _ORDERS.items() if orders is not None else ():
             yield _metric(name, "counter", text, getattr(orders, member))
+        machine = self._figures.machine()
+        for member, (name, kind, text) in _MACHINE.items():
+            if member in machine:
+                yield _metric(name, kind, text, machine[member])
         for name, text in _TIMINGS.items():
             yield _histogram(name, text, getattr(self._figures.timings, name))
         yield _updates_by_class(self._figures.timings.updates)

@@ -212,7 +212,9 @@ async def run_gateway(
             runner.figures.addresses = vars(gates.addresses)
             runner.figures.health.own.validity = protection.validity
             if service.active:  # a gateway that somebody tries by hand says nothing of their machine
-                runner.figures.health.sources.append(MachineComponents(configuration.data))
+                machine = MachineComponents(configuration.data)
+                runner.figures.health.sources.append(machine)
+                runner.figures.machine = machine.figures
             async with AsyncExitStack() as beside:
                 if adapters:
                     enabled = [spec for spec in ADAPTERS if spec.is_enabled(getattr(settings, spec.table))]

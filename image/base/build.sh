@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes the base: a tree of Debian packages, as a tar file. $1: the tar file; the rest: names of packages.
-# Settings: ARCHITECTURE, SUITE.
+# Settings: ARCHITECTURE, SUITE, BACKPORTS, INITRAMFS_MODULES.
 set -eu
 output=$1
 shift
@@ -16,9 +16,17 @@ security=$(mirror_of Debian-Security)
 [ -n "$mirror" ] || { echo "image: apt on this machine has no source of Debian packages; add one and apt-get update" >&2; exit 1; }
 key=/usr/share/keyrings/debian-archive-keyring.gpg
 components="main non-free-firmware"
+preferences=$(mktemp)
+trap 'rm -f "$preferences"' EXIT
+if [ -n "$BACKPORTS" ]; then
+    printf 'Package: %s\nPin: release n=%s-backports\nPin-Priority: 990\n' "$BACKPORTS" "$SUITE" > "$preferences"
+fi
 set -- --include="$(echo "$*" | tr ' ' ',')" "$SUITE" "$output.part" \
     "deb [signed-by=$key] $mirror $SUITE $components" \
     "deb [signed-by=$key] $mirror $SUITE-updates $components"
+if [ -n "$BACKPORTS" ]; then
+    set -- "$@" "deb [signed-by=$key] $mirror $SUITE-backports $components"
+fi
 if [ -n "$security" ]; then
     set -- "$@" "deb [signed-by=$key] $security $SUITE-security $components"
 fi
@@ -28,6 +36,8 @@ mmdebstrap --mode=root --format=tar --variant=minbase --architectures="$ARCHITEC
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/info/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-include=/usr/share/doc/*/copyright' \
+    --setup-hook="mkdir -p \"\$1/etc/apt/preferences.d\"" \
+    --setup-hook="upload $preferences /etc/apt/preferences.d/backports" \
     --essential-hook="sh $here/essential-hook.sh \"\$1\"" \
     --customize-hook="sh $here/customize-hook.sh \"\$1\"" "$@"
 mv "$output.part" "$output"

@@ -13,7 +13,7 @@ for file in /usr/sbin/update-initramfs /usr/sbin/depmod /usr/bin/systemd-hwdb /u
     restore "$file"
 done
 
-kernel=$(basename "$tree"/lib/modules/*)
+kernel=$(basename "$tree"/usr/lib/modules/*)
 depmod --basedir "$tree" --all "$kernel" # by the builder's own kmod: seconds instead of minutes
 
 # The authorities, as update-ca-certificates lays them out; it starts a program for each of them.
@@ -40,6 +40,9 @@ done
 copy_exec /usr/bin/partx /sbin
 manual_add_modules squashfs overlay ext4 vfat nls_cp437 nls_ascii nls_iso8859-1 nls_utf8
 HOOK
+if [ -n "${INITRAMFS_MODULES:-}" ]; then
+    echo "manual_add_modules $INITRAMFS_MODULES" >> "$tree/etc/initramfs-tools/hooks/lamplighter"
+fi
 chmod 755 "$tree/etc/initramfs-tools/hooks/lamplighter"
 echo 'COMPRESS=zstd' > "$tree/etc/initramfs-tools/conf.d/lamplighter"
 chroot "$tree" mkinitramfs -o "/boot/initrd.img-$kernel" "$kernel"

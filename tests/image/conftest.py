@@ -17,7 +17,9 @@ sys.path.append(str(ROOT / "image"))
 @pytest.fixture(scope="session")
 def built() -> Path:
     """The folder of what `make image` has made."""
-    return Path(os.environ.get("IMAGE_FOLDER", ROOT / "build/image"))
+    device = os.environ.get("DEVICE") or "pi64"
+    of_device = ROOT / "build" / ("image" if device == "pi64" else f"image-{device}")
+    return Path(os.environ.get("IMAGE_FOLDER", of_device))
 
 
 @pytest.fixture(scope="session")

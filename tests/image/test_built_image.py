@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import stat
 import subprocess
@@ -28,14 +29,22 @@ COMPRESSED_BYTES_MAX = 350 * 1000 * 1000
 WRITTEN_BYTES_MAX = 2 * 1000 * 1000 * 1000
 BOOTCONFIG, BOOT_A, BOOT_B, SYSTEM_A, SYSTEM_B, DATA = 1, 2, 3, 5, 6, 7
 # By board: its device tree as mainline Linux names it (upstream_kernel=1), and the firmware that its chip starts with.
-BOARDS = {
-    "Pi 3 B": ("bcm2837-rpi-3-b.dtb", "start.elf"),
-    "Pi 3 B+": ("bcm2837-rpi-3-b-plus.dtb", "start.elf"),
-    "Zero 2 W": ("bcm2837-rpi-zero-2-w.dtb", "start.elf"),
-    "Pi 4": ("bcm2711-rpi-4-b.dtb", "start4.elf"),
-    "Pi 400": ("bcm2711-rpi-400.dtb", "start4.elf"),
-    "CM4": ("bcm2711-rpi-cm4-io.dtb", "start4.elf"),
+BOARDS_OF = {
+    "pi5": {
+        "Pi 5": ("bcm2712-rpi-5-b.dtb", ""),
+        "Pi 5 of 2024": ("bcm2712d0-rpi-5-b.dtb", ""),
+    },
+    "pi64": {
+        "Pi 3 B": ("bcm2837-rpi-3-b.dtb", "start.elf"),
+        "Pi 3 B+": ("bcm2837-rpi-3-b-plus.dtb", "start.elf"),
+        "Zero 2 W": ("bcm2837-rpi-zero-2-w.dtb", "start.elf"),
+        "Pi 4": ("bcm2711-rpi-4-b.dtb", "start4.elf"),
+        "Pi 400": ("bcm2711-rpi-400.dtb", "start4.elf"),
+        "CM4": ("bcm2711-rpi-cm4-io.dtb", "start4.elf"),
+    },
 }
+DEVICE = os.environ.get("DEVICE") or "pi64"
+BOARDS = BOARDS_OF[DEVICE]
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +134,9 @@ def test_every_file_that_config_txt_names_is_there(card: Card) -> None:
 def test_board_has_its_firmware_and_device_tree(card: Card, board: str) -> None:
     tree, start = BOARDS[board]
     names = card.names(BOOT_A)
-    assert {tree, start, start.replace("start", "fixup").replace(".elf", ".dat"), "bootcode.bin"} <= names
+    if start:  # that of a Pi 5 is in the board
+        assert {start, start.replace("start", "fixup").replace(".elf", ".dat"), "bootcode.bin"} <= names
+    assert tree in names
     assert card.read(BOOT_A, tree)[:4] == b"\xd0\x0d\xfe\xed"  # the magic number of a device tree
 
 
@@ -155,6 +166,14 @@ def test_initramfs_has_what_the_first_start_needs(card: Card) -> None:
     for name in (b"scripts/local-premount/appliance", b"scripts/local-bottom/appliance", b"scripts/local-bottom/ORDER"):
         assert name in extra
     assert extra.rstrip(b"\0").endswith(b"TRAILER!!!")
+
+
+@pytest.mark.skipif(DEVICE != "pi5", reason="other boards need no module for their card beyond those of every kernel")
+def test_initramfs_has_the_modules_of_the_boards_card_and_rp1(card: Card, tmp_path: Path) -> None:
+    (tmp_path / "initrd.img").write_bytes(card.read(BOOT_A, "initrd.img"))
+    listed = subprocess.run(["lsinitramfs", str(tmp_path / "initrd.img")], capture_output=True, text=True, check=True)
+    for module in ("sdhci-brcmstb", "pinctrl-brcmstb-bcm2712", "irq-bcm2712-mip", "rp1_pci", "clk-rp1", "pinctrl-rp1"):
+        assert f"/{module}.ko" in listed.stdout, module
 
 
 # --- the system -----------------------------------------------------------------------------------------
@@ -258,7 +277,7 @@ def test_programs_that_act_for_others_are_the_known_ones(system: Path) -> None:
         if path.is_file() and not path.is_symlink() and path.stat().st_mode & (stat.S_ISUID | stat.S_ISGID)
     }
     login = ("chage", "chfn", "chsh", "expiry", "gpasswd", "newgrp", "passwd", "su")
-    known = {f"usr/bin/{name}" for name in (*login, "mount", "ssh-agent", "umount")}
+    known = {f"usr/bin/{name}" for name in (*login, "mount", "ssh-agent", "sudo", "umount")}
     known |= {"usr/sbin/unix_chkpwd", "usr/lib/dbus-1.0/dbus-daemon-launch-helper", "usr/lib/openssh/ssh-keysign"}
     assert found <= known, found - known
 
@@ -276,7 +295,7 @@ def test_bundle_is_signed_and_for_this_image(built: Path, certificate: Path, tmp
         check=True,
     )
     found = json.loads(done.stdout)
-    assert found["compatible"] == "lamplighter-pi64"
+    assert found["compatible"] == f"lamplighter-{DEVICE}"
     assert {name for image in found["images"] for name in image} == {"boot", "system"}
     other = tmp_path / "other.pem"
     subprocess.run(
@@ -293,7 +312,7 @@ def test_imager_gets_what_the_manifest_says(built: Path, image: Path) -> None:
     (entry,) = json.loads(file.read_text())["os_list"]
     (sums,) = built.glob("lamplighter-*.sha256")
     assert f"{entry['image_download_sha256']}  {image.name}.zst" in sums.read_text()
-    assert (entry["extract_size"], entry["init_format"]) == (image.stat().st_size, "none")
+    assert (entry["extract_size"], entry["init_format"]) == (image.stat().st_size, "rpi-preseed")
 
 
 # --- the bill of materials ------------------------------------------------------------------------------

@@ -128,9 +128,59 @@ def test_few_unreadable_databases_are_kept(broker_database: Path) -> None:
     assert aside(broker_database)[1].read_bytes() == bytes(200)
 
 
+DEVICES = sorted(file.stem for file in (IMAGE / "config").glob("*.sh"))
+
+
+def settings_of(device: str) -> dict[str, str]:
+    """The settings of a device, as the build has them."""
+    text = f"set -a; . {IMAGE}/config/{device}.sh; env -0"
+    said = subprocess.run(["env", "-i", "/bin/bash", "-c", text], capture_output=True, text=True, check=True).stdout
+    return dict(line.split("=", 1) for line in said.split("\0") if "=" in line)
+
+
+def test_each_device_says_the_same_things() -> None:
+    names = {device: set(settings_of(device)) for device in DEVICES}
+    assert DEVICES == ["pi5", "pi64"] and names["pi5"] == names["pi64"]
+    for device in DEVICES:
+        said = settings_of(device)
+        assert all(name.endswith("-64bit") for name in said["IMAGER_DEVICES"].split())
+        assert int(said["SYSTEM_MIB"]) >= 512 and said["CONSOLE"].endswith(",115200")
+
+
+def test_boot_files_are_those_of_the_device_and_its_kernel(tmp_path: Path) -> None:
+    """Both ways in which Debian has laid out a kernel."""
+    for device, kernel, at, trees in (
+        ("pi64", "6.12", "boot/vmlinuz-6.12", "usr/lib/linux-image-6.12"),
+        ("pi5", "7.3", "usr/lib/modules/7.3/vmlinuz", "usr/lib/modules/7.3/dtb"),
+    ):
+        tree = tmp_path / device
+        files = [at, f"boot/initrd.img-{kernel}", f"usr/lib/modules/{kernel}/modules.dep", f"{trees}/amd/x.dtb"]
+        files += [f"{trees}/broadcom/{name}.dtb" for name in ("bcm2711-rpi-4-b", "bcm2837-rpi-3-b")]
+        files += [f"{trees}/broadcom/{name}.dtb" for name in ("bcm2712-rpi-5-b", "bcm2712-d-rpi-5-b", "bcm2835-rpi-b")]
+        files += [f"usr/lib/raspi-firmware/{name}" for name in ("bootcode.bin", "fixup4.dat", "start4.elf")]
+        programs = ("blkdiscard", "blkid", "blockdev", "e2fsck", "mke2fs", "resize2fs", "sfdisk", "tune2fs")
+        files += [*(f"usr/sbin/{name}" for name in programs), "usr/bin/partx"]
+        for name in files:
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_text(f"{name}\n")
+        script = str(IMAGE / "layer/20-storage/customize.sh")
+        subprocess.run(["bash", script, str(tree)], check=True, env={**os.environ, **settings_of(device)})
+        boot = tree / "boot/firmware"
+        found = {file.name for file in boot.glob("*.dtb")}
+        expected = {"bcm2711-rpi-4-b.dtb", "bcm2837-rpi-3-b.dtb"}
+        if device == "pi5":
+            expected = {"bcm2712-rpi-5-b.dtb", "bcm2712-d-rpi-5-b.dtb", "bcm2712d0-rpi-5-b.dtb"}
+        assert found == expected
+        assert (boot / "vmlinuz").read_text() == f"{at}\n"
+        lines = (boot / "config.txt").read_text().splitlines()
+        assert ("os_check=0" in lines) == (device == "pi5") and "kernel=vmlinuz" in lines
+        assert f"console={settings_of(device)['CONSOLE']} " in (boot / "cmdline.txt").read_text()
+        assert not [*tree.rglob("*/dtb")] and not [*(tree / "boot").glob("vmlinuz*")]
+
+
 def test_partitions_are_named_alike_everywhere() -> None:
-    device = (IMAGE / "config/pi64.sh").read_text()
-    signature = re.search(r"DISK_SIGNATURE=0x([0-9a-f]{8})", device)
+    assert len({settings_of(device)["DISK_SIGNATURE"] for device in DEVICES}) == 1
+    signature = re.search(r"0x([0-9a-f]{8})", settings_of("pi64")["DISK_SIGNATURE"])
     assert signature is not None
     named = re.compile(r"\b([0-9a-f]{8})-0([1-7])\b")
     found = {
@@ -206,7 +256,7 @@ def test_imager_is_told_what_it_writes(tmp_path: Path) -> None:
     image = tmp_path / "lamplighter-1.img"
     image.write_bytes(b"image")
     image.with_name("lamplighter-1.img.zst").write_bytes(b"zst")
-    (entry,) = manifest(image, "1", datetime(2026, 11, 21, tzinfo=UTC))["os_list"]
+    (entry,) = manifest(image, "1", datetime(2026, 11, 21, tzinfo=UTC), "Pi 5", ["pi5-64bit"])["os_list"]
     # What Imager's schema requires of an entry.
     required = {"name", "description", "icon", "url", "extract_size", "extract_sha256", "image_download_size"}
     assert {*required, "release_date", "devices"} <= set(entry)
@@ -215,14 +265,16 @@ def test_imager_is_told_what_it_writes(tmp_path: Path) -> None:
     assert entry["url"] == f"{image.as_uri()}.zst"
     assert entry["release_date"] == "2026-11-21"
     assert entry["init_format"] == FILE.removesuffix(".toml"), "the appliance reads what Imager writes"
-    assert not [device for device in entry["devices"] if "32bit" in device or device.startswith("pi5")]
+    assert (entry["devices"], entry["description"].endswith("For Pi 5.")) == (["pi5-64bit"], True)
 
 
 def test_imager_is_told_where_the_image_will_be(tmp_path: Path) -> None:
     image = tmp_path / "lamplighter-1.img"
     image.touch()
     image.with_name("lamplighter-1.img.zst").touch()
-    document = manifest(image, "1", datetime(2026, 11, 21, tzinfo=UTC), "https://example.org/a.zst")
+    document = manifest(
+        image, "1", datetime(2026, 11, 21, tzinfo=UTC), "Pi 5", ["pi5-64bit"], "https://example.org/a.zst"
+    )
     assert document["os_list"][0]["url"] == "https://example.org/a.zst"
 
 

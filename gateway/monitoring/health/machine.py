@@ -41,6 +41,23 @@ class MachineComponents:
         found = (self._power(), self._temperature(), self._card(), *self._reports())
         return [one for one in found if one is not None]
 
+    def figures(self) -> dict[str, float]:
+        """What the machine tells in numbers, by name of the metric (`gateway.monitoring.metrics`)."""
+        bits = _number(self.root / _THROTTLED, 16)
+        found: dict[str, float | None] = {
+            "undervoltage": None if bits is None else bool(bits & _UNDERVOLTAGE),
+            "throttled": None if bits is None else bool(bits & _THROTTLED_NOW),
+        }
+        temperature = _number(self.root / "sys/class/thermal/thermal_zone0/temp")
+        found["temperature_celsius"] = None if temperature is None else temperature / 1000
+        disk = self._disk()
+        if disk is not None:
+            life = self._life(disk)
+            found["card_life_used_ratio"] = min(max(life), 10) / 10 if life else None
+            fields = _text(disk / "stat").split()  # the seventh: sectors of 512 bytes that were written
+            found["card_written_bytes"] = int(fields[6]) * 512 if len(fields) > 6 else None
+        return {name: float(value) for name, value in found.items() if value is not None}
+
     def _power(self) -> Component | None:
         """By the firmware of a Raspberry Pi, or by the kernel's driver for it (hwmon rpi_volt)."""
         cure = "use the board's own power supply and a short cable; a voltage that sinks damages cards"
@@ -87,7 +104,7 @@ class MachineComponents:
         disk = self._disk()
         if disk is None:
             return None
-        life = [int(step, 16) for step in _text(disk / "device/life_time").split()[:2] if step.startswith("0x")]
+        life = self._life(disk)
         spare = _number(disk / "device/pre_eol_info", 16) or 0
         if not life and not spare:
             return None
@@ -98,6 +115,10 @@ class MachineComponents:
         if spare == _URGENT - 1 or max(life, default=0) >= _WORN_STEPS:
             return not_ok(CARD, "degraded", used, cure)
         return Component(name=CARD)
+
+    def _life(self, disk: Path) -> list[int]:
+        """The used life of both kinds of memory of an eMMC, in steps of 10 %."""
+        return [int(step, 16) for step in _text(disk / "device/life_time").split()[:2] if step.startswith("0x")]
 
     def _disk(self) -> Path | None:
         """The folder in sysfs of the whole disk with the data; None where they are on no block device."""

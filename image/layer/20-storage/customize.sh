@@ -2,14 +2,25 @@
 # The boot files of a slot, from the kernel and firmware that are in the tree. $1: the tree.
 set -eu
 tree=$1
+: "${DEVICE_TREES:?}" "${CONSOLE:?}" "${FIRMWARE_SETTINGS:?}" # build.sh says
 boot=$tree/boot/firmware
-kernel=$(basename "$tree"/lib/modules/*)
+kernel=$(basename "$tree"/usr/lib/modules/*)
+# Kernels of today have all of theirs in one folder; that of Debian 13 has it in three.
+image=$tree/usr/lib/modules/$kernel/vmlinuz trees=$tree/usr/lib/modules/$kernel/dtb
+[ -f "$image" ] || image=$tree/boot/vmlinuz-$kernel
+[ -d "$trees" ] || trees=$tree/usr/lib/linux-image-$kernel
 
 rm -rf "$boot"
 mkdir -p "$boot"
 cp "$tree"/usr/lib/raspi-firmware/*.{bin,dat,elf} "$boot/"
-cp "$tree"/usr/lib/linux-image-"$kernel"/broadcom/bcm2{711,837}-*.dtb "$boot/" # Pi 3 and Zero 2 W: 2837; Pi 4: 2711
-cp "$tree/boot/vmlinuz-$kernel" "$boot/vmlinuz"
+for name in $DEVICE_TREES; do
+    # shellcheck disable=SC2086 # they have *
+    cp "$trees"/broadcom/$name "$boot/"
+done
+for newer in "$boot"/bcm2712-d-*.dtb; do # the firmware's name for the later stepping of the chip
+    [ ! -e "$newer" ] || cp "$newer" "${newer/bcm2712-d-/bcm2712d0-}"
+done
+cp "$image" "$boot/vmlinuz"
 
 # The initramfs: the one of the base, and an archive behind it with our scripts, which the kernel unpacks over it. So a
 # change of them needs no emulation.
@@ -29,18 +40,17 @@ truncate --size=%4 "$boot/initrd.img"
 rm -rf "$extra"
 
 cat > "$boot/config.txt" <<CONFIG
-# The boards' own firmware reads this; docs/operations.md, Boards.
+# The boards' own firmware reads this; docs/appliance.md, Boards.
 arm_64bit=1
-enable_uart=1
-upstream_kernel=1
+$(echo "$FIRMWARE_SETTINGS" | tr " " "\n")
 kernel=vmlinuz
 initramfs initrd.img followkernel
 CONFIG
 # assemble.sh writes cmdline.txt for each slot; this is what they share. panic: a kernel that is lost starts again.
-echo "console=tty0 console=ttyS1,115200 rootfstype=squashfs ro rootwait fsck.mode=skip quiet panic=10 root=@ROOT@ rauc.slot=@SLOT@" \
+echo "console=tty0 console=$CONSOLE rootfstype=squashfs ro rootwait fsck.mode=skip quiet panic=10 root=@ROOT@ rauc.slot=@SLOT@" \
     > "$boot/cmdline.txt"
 
 # Neither is used from the tree again.
 rm -f "$tree"/boot/vmlinuz-* "$tree"/boot/initrd.img-* "$tree"/boot/System.map-* "$tree/vmlinuz" "$tree/initrd.img"
 rm -f "$tree"/vmlinuz.old "$tree"/initrd.img.old
-rm -rf "$tree"/usr/lib/linux-image-* "$tree/usr/lib/raspi-firmware"
+rm -rf "$tree"/usr/lib/linux-image-* "$tree/usr/lib/raspi-firmware" "$tree"/usr/lib/modules/*/{dtb,vmlinuz,System.map}

@@ -2,7 +2,8 @@
 # $1: the tree.
 set -eu
 tree=$1
-: "${update_key:?}" # build.sh says
+: "${update_key:?}" "${device:?}" # build.sh says
+sed -i "s/@DEVICE@/$device/" "$tree/etc/rauc/system.conf" # an update is for the boards of one device
 chmod 755 "$tree/usr/lib/lamplighter-appliance/boot-backend"
 # Bundles are taken when they are signed with the key that this image was built with.
 cp "$update_key/certificate.pem" "$tree/etc/rauc/keyring.pem"

@@ -23,7 +23,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import LogSettings, Settings
 from lamplighter.gateway.state.knowledge import snapshot_state
 from tests.support.amounts import Amounts
-from tests.support.gateway_parts import FakeClock, lines, recovered_runner, runner_over, update
+from tests.support.gateway_parts import FakeClock, lines, recovered_runner, update
 from tests.support.seeds import seeds
 
 SMALL = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10))
@@ -79,8 +79,9 @@ def test_a_whole_folder_is_good_and_its_figures_are_told(data: Path) -> None:
     assert [done for _, done, _ in read] == sorted(done for _, done, _ in read)
 
 
-def test_an_empty_folder_is_good(tmp_path: Path) -> None:
-    runner_over(tmp_path).close()
+async def test_an_empty_folder_is_good(tmp_path: Path) -> None:
+    async with recovered_runner(tmp_path):
+        pass
     assert good(verified(tmp_path))
 
 
@@ -343,3 +344,11 @@ def test_behind_damage_the_next_snapshot_and_what_follows_are_checked_all_the_sa
     assert any(
         "next start" in problem.cure and "behind record 1/3" in problem.place for problem in verified(data).problems
     )
+
+
+def test_an_identity_without_a_log_is_a_problem(data: Path, tmp_path: Path) -> None:
+    for folder in ("log", "snapshots"):
+        shutil.rmtree(data / folder)
+        (data / folder).mkdir()
+    [problem] = verified(data).problems
+    assert "its log is gone" in str(problem) and "restore a backup" in str(problem)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lamplighter.gateway.cli.bundle_command import without_secrets
+from lamplighter.gateway.cli.bundle_command import client_names, without_names, without_secrets
 from tests.support.commands import command
 from tests.support.secure_gateway import SecureGateway, basic
 
@@ -123,3 +123,14 @@ def test_a_gateway_that_does_not_run_has_a_bundle_too(tmp_path: Path) -> None:
 )
 def test_what_looks_like_a_secret_is_removed(text: str, left: str) -> None:
     assert without_secrets(text, []) == left
+
+
+def test_no_name_of_a_client_is_left(tmp_path: Path) -> None:
+    assert client_names(tmp_path) == []
+    (tmp_path / "security").mkdir()
+    clients = [{"name": name} for name in ("anna", "anna-phone", "büro")]
+    (tmp_path / "security" / "clients.json").write_text(json.dumps({"clients": clients}))
+    names = client_names(tmp_path)
+    text = 'refused client=anna anna-phone "b\\u00fcro" büro hanna joanna-phone anna-x'
+    told = 'refused client=[client 1] [client 2] "[client 3]" [client 3] hanna joanna-phone anna-x'
+    assert without_names(text, names) == told

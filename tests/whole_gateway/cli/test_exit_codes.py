@@ -78,3 +78,26 @@ def test_help_and_documents_have_all_codes() -> None:
     for code, meaning in MEANINGS.items():
         assert re.search(rf"(?m)^  {int(code)} +{re.escape(meaning)}$", told)
         assert f"| {int(code)} | {meaning} |" in documented
+
+
+def test_no_such_thing_has_one_code(gateway: GatewayProcess) -> None:
+    for words in (
+        ("timers", "cancel", "nosuch"),
+        ("devices", "show", "nosuch"),
+        ("devices", "remove", "nosuch", "--yes"),
+        ("explain", "urn:nosuch"),
+        ("query", "--at", "999999", "ASK {}"),
+    ):
+        done = command(*words, "--config", gateway.config)
+        assert done.returncode == ExitCode.REFUSED, (words, done)
+
+
+def test_a_subscription_to_no_query_ends_at_once_and_says_where_it_goes() -> None:
+    for text in ("hello", "INSERT DATA {}"):
+        done = command("subscribe", text, "--url", "http://127.0.0.1:9")
+        assert done.returncode == ExitCode.REFUSED and "is no query" in done.stderr, done
+
+
+def test_a_negative_delay_is_explained() -> None:
+    done = command("update", "CLEAR ALL", "--delay", "-PT5S")
+    assert done.returncode == ExitCode.WRONG_USE and "--delay=VALUE" in done.stderr, done

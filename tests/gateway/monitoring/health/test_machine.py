@@ -102,3 +102,21 @@ def test_data_on_no_disk_have_no_card(tmp_path: Path) -> None:
 def test_this_machine_is_read() -> None:
     for one in MachineComponents(Path("/")).components():
         assert one.well or one.reason
+
+
+def test_what_a_machine_tells_in_numbers(tmp_path: Path) -> None:
+    files = {
+        THROTTLED: "0x5",
+        "sys/class/thermal/thermal_zone0/temp": "48250",
+        LIFE: "0x02 0x03",
+        "disk/mmcblk0/stat": "1 2 3 4 5 6 1000 8 9 10 11",
+    }
+    assert machine(tmp_path, files).figures() == {
+        "undervoltage": 1.0,
+        "throttled": 1.0,
+        "temperature_celsius": 48.25,
+        "card_life_used_ratio": 0.3,
+        "card_written_bytes": 512_000.0,
+    }
+    (tmp_path / "other").mkdir()
+    assert set(machine(tmp_path / "other", {}).figures()) == set()
