@@ -100,8 +100,13 @@ class EarlyNotificationOutbox:
         """Under the first free name. A name is taken if the data folder was restored, or if it was sent before."""
         for tried in range(number, number + NAMES_MAX):
             name = f"{AHEAD}/{self._gateway}/{tried:012d}.ndjson"
-            if self._to.create(name, [data]) or b"".join(self._to.chunks(name)) == data:
+            if self._to.create(name, [data]):
                 return
+            with self._to.read(name) as chunks:
+                if chunks is None:  # it was taken, and is free now; the next round sends it
+                    raise UpstreamError(f"{self._to.url}/{name}: the object has gone; check who else writes there")
+                if b"".join(chunks) == data:
+                    return
         raise UpstreamError(
             f"{self._to.url}/{AHEAD}/{self._gateway}: {NAMES_MAX} names from {number:012d} on have other content; "
             "check whether another gateway has the same identity, and who else writes there"

@@ -43,8 +43,10 @@ logger = EventLogger(__name__)
 STATE = "orders.json"
 # Orders of one round, and objects that are looked at behind a gap.
 ROUND_MAX = 100
-# Rounds in which a missing order is waited for if a later one is there.
+# Rounds in which an order that is missing, while a later one is there, or that cannot be verified is waited for.
 GAP_ROUNDS = 10
+# Missing orders of one gap that are answered.
+MISSING_ANSWERS_MAX = 1000
 TOMBSTONES_MAX = 1000
 REASON_CHARACTERS_MAX = 500
 
@@ -64,14 +66,15 @@ class OrderState(msgspec.Struct, frozen=True):
     """`orders.json`.
 
     number: of the last settled order; gap: rounds in which the next one was missing though a later one was there;
-    missing: orders that never came; unanswered: answers that are not at the destination yet; ended: last version of
-    each subscription that has ended, by id; ahead: number of the next file of notifications; refused_at: time of the
-    last refusal, in seconds since 1970; error: of the last round;
-    waits: why the next order is not executed yet.
+    unverified: rounds in which it was there and could not be verified; missing: orders that never came; unanswered:
+    answers that are not at the destination yet; ended: last version of each subscription that has ended, by id; ahead:
+    number of the next file of notifications; refused_at: time of the last refusal, in seconds since 1970; error: of
+    the last round; waits: why the next order is not executed yet.
     """
 
     number: int = 0
     gap: int = 0
+    unverified: int = 0
     done: int = 0
     refused: int = 0
     missing: int = 0
@@ -142,20 +145,16 @@ class OrderIntake:
         data = read_order(self._source, order_name(self._gateway, number))
         if data is None:
             return self._behind_gap(number)
-        return self._receive(data, number)
+        try:
+            order = verify(data, self._gateway, number, self.keys)
+        except MalformedRequestError as error:
+            return self._unverified(number, str(error))
+        return self._receive(order)
 
     def settle(self, received: ReceivedOrder, outcome: Literal["done", "refused"], reason: str = "") -> None:
         """Makes the outcome of an order durable; `answer` tells it. Raises OSError."""
-        trusted = self._clock.trusted()
-        answer = OrderAnswer(
-            VERSION,
-            self._gateway,
-            received.number,
-            received.order.id if received.order else "",
-            outcome,
-            reason[:REASON_CHARACTERS_MAX],
-            datetime.fromtimestamp(self._clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if trusted else "",
-        )
+        name = received.order.id if received.order else ""
+        answer = self._answer_of(received.number, name, outcome, reason[:REASON_CHARACTERS_MAX])
         if outcome == "refused":
             logger.warning("order refused", number=answer.number, id=answer.id or None, reason=answer.reason)
             told, now = f"order {answer.number}: {answer.reason}", self._clock.wall()
@@ -163,17 +162,26 @@ class OrderIntake:
         else:
             logger.info("order done", number=answer.number, id=answer.id)
             self.update(done=self.state.done + 1)
-        missing = received.number - self.state.number - 1
+        missing = range(self.state.number + 1, received.number)
         if missing:
-            logger.error("orders missing", first=self.state.number + 1, last=received.number - 1)
+            logger.error("orders missing", first=missing[0], last=missing[-1])
+        # The fleet is told of each: it must not take silence for an order that is still on its way.
+        told = f"it was missing for {GAP_ROUNDS} rounds in which order {received.number} was there"
+        never = [self._answer_of(number, "", "refused", told) for number in missing[:MISSING_ANSWERS_MAX]]
         self.update(
             number=received.number,
             gap=0,
+            unverified=0,
             waits="",
-            missing=self.state.missing + missing,
-            unanswered=(*self.state.unanswered, answer),
+            missing=self.state.missing + len(missing),
+            unanswered=(*self.state.unanswered, *never, answer),
         )
         self.save()
+
+    def _answer_of(self, number: int, name: str, outcome: Literal["done", "refused"], reason: str) -> OrderAnswer:
+        trusted = self._clock.trusted()
+        at = datetime.fromtimestamp(self._clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if trusted else ""
+        return OrderAnswer(VERSION, self._gateway, number, name, outcome, reason, at)
 
     def answer(self) -> None:
         """Writes the answers that are not at the destination yet. Raises UpstreamError, OSError."""
@@ -209,11 +217,17 @@ class OrderIntake:
             ended=dict(list(ended.items())[-TOMBSTONES_MAX:]),
         )
 
-    def _receive(self, data: bytes, number: int) -> ReceivedOrder | None:
-        try:
-            order = verify(data, self._gateway, number, self.keys)
-        except MalformedRequestError as error:
-            return ReceivedOrder(number, reason=str(error))
+    def _unverified(self, number: int, reason: str) -> ReceivedOrder | None:
+        """An order that cannot be verified, once that has been so for `GAP_ROUNDS` rounds."""
+        # A refusal is for ever, and one look is no proof: a store may show an object before all of it is there.
+        self.update(unverified=self.state.unverified + 1)
+        if self.state.unverified < GAP_ROUNDS:
+            self.update(waits=f"order {number} cannot be verified: {reason[:REASON_CHARACTERS_MAX]}")
+            return None
+        return ReceivedOrder(number, reason=reason)
+
+    def _receive(self, order: FleetOrder) -> ReceivedOrder | None:
+        number = order.number
         if not self._clock.trusted():
             # As for delayed updates with `at`: an expired order must not be executed.
             self.update(waits=f"order {number} waits until the clock is synchronised, because it expires")
@@ -227,16 +241,19 @@ class OrderIntake:
 
     def _behind_gap(self, number: int) -> ReceivedOrder | None:
         """The first signed order behind a missing one, once that has been missing for `GAP_ROUNDS` rounds."""
-        folder, _, name = order_name(self._gateway, number).rpartition("/")
-        listed = self._source.entries(folder, name, 2 * ROUND_MAX)
-        for later in [found for one in listed if (found := order_number(one.name))][:ROUND_MAX]:
+        folder, _, before = order_name(self._gateway, number - 1).rpartition("/")
+        listed = self._source.entries(folder, before, 2 * ROUND_MAX + 2)
+        numbers = [found for one in listed if (found := order_number(one.name))]
+        if number in numbers:  # it has come since it was read; the next round reads it
+            return None
+        for later in numbers[:ROUND_MAX]:
             data = read_order(self._source, order_name(self._gateway, later)) or b""
             with suppress(MalformedRequestError):
-                verify(data, self._gateway, later, self.keys)
-                self.update(gap=self.state.gap + 1)
+                order = verify(data, self._gateway, later, self.keys)
+                self.update(gap=self.state.gap + 1, unverified=0)
                 if self.state.gap < GAP_ROUNDS:
                     self.update(waits=f"order {number} is missing, order {later} waits for it")
                     return None
-                return self._receive(data, later)
-        self.update(gap=0, waits="")
+                return self._receive(order)
+        self.update(gap=0, unverified=0, waits="")
         return None

@@ -12,7 +12,7 @@ import binascii
 import hashlib
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -218,12 +218,7 @@ def read_order(source: Destination, name: str) -> bytes | None:
 
     Raises UpstreamError.
     """
-    data = b""
-    for chunk in source.chunks(name):
-        data += chunk
-        if len(data) > ORDER_BYTES_MAX:
-            return data[: ORDER_BYTES_MAX + 1]
-    return data if data or source.exists(name) else None
+    return source.get(name, ORDER_BYTES_MAX + 1)
 
 
 # --- sending ------------------------------------------------------------------------------------------------------
@@ -279,9 +274,14 @@ class Orders:
                     f"order {order_id!r} has more than {ORDER_BYTES_MAX} bytes; send it in parts"
                 )
             name = order_name(gateway, number)
-            # Reading it again finds a second sender where creating is not atomic.
-            if self._to.create(name, [data]) and read_order(self._to, name) == data:
+            created = self._to.create(name, [data])
+            # What is there decides, not the answer to `create`: a request that is repeated after a lost answer finds
+            # its own order, and where creating is not atomic, a second sender may have written.
+            there = read_order(self._to, name)
+            if there == data:
                 break
+            if created and there is None:
+                raise UpstreamError(f"{self._to.url}/{name}: the order has gone; do not let anything expire there")
             number += 1
         self._newest[gateway] = number
         self._to.put(marker, msgspec.json.encode({"number": number}))
@@ -299,6 +299,23 @@ class Orders:
             return msgspec.json.decode(content, type=OrderAnswer)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise UpstreamError(f"{self._to.url}/{name}: not an answer: {error}; remove it") from error
+
+    def answers(self, gateway: str, numbers: Iterable[int]) -> dict[int, OrderAnswer]:
+        """Its answers to some of the orders. One that is no answer is left out. Raises UpstreamError."""
+        wanted = set(numbers)
+        if not wanted or not _GATEWAY.fullmatch(gateway):
+            return {}
+        # In a listing, so that orders without an answer cost no request each.
+        listed = self._to.entries(f"{ORDERS}/{gateway}", after=f"{min(wanted):012d}")
+        there = {one.name for one in listed}
+        found = {}
+        for number in sorted(wanted):
+            name = answer_name(gateway, number)
+            content = self._to.get(name) if name.rpartition("/")[2] in there else None
+            if content is not None:
+                with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                    found[number] = msgspec.json.decode(content, type=OrderAnswer)
+        return found
 
     def _sent_number(self, marker: str, order: FleetOrder) -> int | None:
         """The number under which an order with this id was sent."""

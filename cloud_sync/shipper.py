@@ -181,8 +181,13 @@ class Shipper:
             file.seek(0)
             if not self._to.create(place + SUFFIX, self._pace(_chunks(file))):
                 digest = digest or _sha256(file)
-                if _digest(self._to.chunks(place + SUFFIX)) != digest:
-                    continue
+                with self._to.read(place + SUFFIX) as chunks:
+                    if chunks is None:  # it was taken, and is free now; the next run sends it
+                        raise UpstreamError(
+                            f"{self._to.url}/{place}{SUFFIX}: the object has gone; check who removes it"
+                        )
+                    if _digest(chunks) != digest:
+                        continue
             if not self._to.create(place + SEAL, [seal]) and self._to.get(place + SEAL) != seal:
                 continue
             return tried
@@ -237,7 +242,7 @@ class Shipper:
                 self._tell(f"{segment.name}: the collector keeps it in quarantine: {refused.reason}")
                 return Disposition.SETTLED
             if landed is None and refused is None:
-                if self._to.get(place + SEAL) is not None and self._to.exists(place + SUFFIX):
+                if self._is_there(place):
                     return Disposition.WAITS
                 return (
                     Disposition.SENT_AGAIN if self._segment_is_sent(segment, content, number) else Disposition.SETTLED
@@ -247,6 +252,13 @@ class Shipper:
             "who else writes there"
         )
         return Disposition.WAITS
+
+    def _is_there(self, place: str) -> bool:
+        """Whether the destination has an object and its seal."""
+        if self._to.get(place + SEAL) is None:
+            return False
+        with self._to.read(place + SUFFIX) as chunks:
+            return chunks is not None
 
     def _is_here(self, segment: Sealed, refused: CollectorAnswer) -> bool:
         """Whether the refused object has the bytes of this segment."""

@@ -6,7 +6,8 @@ import contextlib
 import errno
 import heapq
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from contextlib import AbstractContextManager
+from typing import BinaryIO, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from lamplighter.engine.errors import GatewayError, UpstreamError
@@ -43,17 +44,24 @@ class Destination(Protocol):
         """Writes a small object and replaces an older one."""
         ...
 
-    def get(self, name: str) -> bytes | None:
-        """The bytes of a small object; None if it does not exist."""
+    def read(self, name: str) -> AbstractContextManager[Iterator[bytes] | None]:
+        """The bytes of an object in chunks; None if it does not exist.
+
+        One request decides both: absence is never concluded from another request than the one for the content.
+        """
         ...
 
-    def chunks(self, name: str) -> Iterator[bytes]:
-        """The bytes of an object in chunks; no chunk if it does not exist."""
-        ...
-
-    def exists(self, name: str) -> bool:
-        """Whether there is an object of that name."""
-        ...
+    def get(self, name: str, most: int = SMALL_BYTES_MAX) -> bytes | None:
+        """The bytes of a small object, the first so many of a larger one; None if it does not exist."""
+        with self.read(name) as chunks:
+            if chunks is None:
+                return None
+            data = bytearray()
+            for chunk in chunks:
+                data += chunk
+                if len(data) >= most:
+                    break
+            return bytes(data[:most])
 
     def entries(self, folder: str, after: str = "", most: int | None = None) -> list[StoredObject]:
         """The objects directly in a folder whose names are greater than ``after``, sorted by name, at most ``most``."""
@@ -84,6 +92,13 @@ def readable(entries: Iterable[StoredObject], after: str, most: int | None) -> l
     """The result of `Destination.entries` for a listing in any order. Keeps at most ``most`` entries in memory."""
     found = (entry for entry in entries if entry.name > after and not entry.name.endswith(PART))
     return sorted(found) if most is None else heapq.nsmallest(most, found)
+
+
+def chunks_of(file: BinaryIO, place: str) -> Iterator[bytes]:
+    """The bytes of an open object. Raises UpstreamError."""
+    with errors(place):
+        while data := file.read(CHUNK):
+            yield data
 
 
 @contextlib.contextmanager

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from lamplighter.cloud_sync.destinations.base import (
-    CHUNK,
     PART,
-    SMALL_BYTES_MAX,
+    Destination,
     StoredObject,
     absent,
     check_object_name,
+    chunks_of,
     errors,
     readable,
 )
-from lamplighter.cloud_sync.files import create_plain, open_plain, opened_folder
+from lamplighter.cloud_sync.files import open_plain, opened_folder
 from lamplighter.engine.errors import UpstreamError
 
+# Not truncated before it is locked: another writer may be at it.
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
-class LocalFolder:
+
+class LocalFolder(Destination):
     """A folder of this machine, or a mounted one.
 
     The folder itself is never created: if a mount is missing, the disk below it must not fill up. Symbolic links in it
@@ -39,17 +44,14 @@ class LocalFolder:
         with errors(f"{self.url}/{name}"), self._folder_of(name, make=True) as (folder, last):
             if _is_there(last, folder):
                 return False
-            temporary, written = self._write_temporary(last, folder, chunks)
-            try:
-                # Unlike a rename, a link never replaces another file.
-                os.link(temporary, last, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-            except FileExistsError:
-                return False
-            except OSError:  # a file system without hard links, which must have one writer
-                os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=folder)
+            with self._temporary(last, folder, chunks) as (temporary, written):
+                try:
+                    # Unlike a rename, a link never replaces another file.
+                    os.link(temporary, last, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+                except FileExistsError:
+                    return False
+                except OSError:  # a file system without hard links, which must have one writer
+                    os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
             if os.stat(last, dir_fd=folder, follow_symlinks=False).st_ino != written:
                 raise UpstreamError(f"{self.url}/{name}: another process has written this file; check who writes there")
             os.fsync(folder)
@@ -57,24 +59,17 @@ class LocalFolder:
 
     def put(self, name: str, data: bytes) -> None:
         with errors(f"{self.url}/{name}"), self._folder_of(name, make=True) as (folder, last):
-            temporary, _ = self._write_temporary(last, folder, [data])
-            os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
+            with self._temporary(last, folder, [data]) as (temporary, _):
+                os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
 
-    def get(self, name: str) -> bytes | None:
-        with errors(f"{self.url}/{name}"), absent(), self._open(name) as file:
-            return file.read(SMALL_BYTES_MAX)
-        return None
-
-    def chunks(self, name: str) -> Iterator[bytes]:
-        with errors(f"{self.url}/{name}"), absent(), self._open(name) as file:
-            while data := file.read(CHUNK):
-                yield data
-
-    def exists(self, name: str) -> bool:
-        with errors(f"{self.url}/{name}"), absent(), self._folder_of(name) as (folder, last):
-            return _is_there(last, folder)
-        return False
+    @contextlib.contextmanager
+    def read(self, name: str) -> Iterator[Iterator[bytes] | None]:
+        with contextlib.ExitStack() as opened:
+            file: BinaryIO | None = None
+            with errors(f"{self.url}/{name}"), absent():
+                file = opened.enter_context(self._open(name))
+            yield None if file is None else chunks_of(file, f"{self.url}/{name}")
 
     def entries(self, folder: str, after: str = "", most: int | None = None) -> list[StoredObject]:
         with (
@@ -116,24 +111,62 @@ class LocalFolder:
         with self._folder_of(name) as (folder, last), open_plain(last, folder, self._path / name) as file:
             yield file
 
-    def _write_temporary(self, name: str, folder: int, chunks: Iterable[bytes]) -> tuple[str, int]:
-        """Writes the bytes durably to a temporary file. Returns its name and inode."""
+    @contextlib.contextmanager
+    def _temporary(self, name: str, folder: int, chunks: Iterable[bytes]) -> Iterator[tuple[str, int]]:
+        """The name and inode of a temporary file with these bytes, which are durable. Removed at the end, if it is
+        still there.
+
+        Raises UpstreamError if another process writes this object: it would write to the same file.
+        """
         temporary = name + PART
-        try:
-            with create_plain(temporary, folder) as file:
+        with _locked(temporary, folder, f"{self.url}/{name}") as file:
+            written = os.fstat(file.fileno()).st_ino
+            try:
                 for chunk in chunks:
                     file.write(chunk)
                 file.flush()
                 os.fsync(file.fileno())
-                return temporary, os.fstat(file.fileno()).st_ino
-        except Exception:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary, dir_fd=folder)  # frees space if the disk is full
-            raise
+                yield temporary, written
+            finally:
+                with contextlib.suppress(OSError):
+                    if os.stat(temporary, dir_fd=folder, follow_symlinks=False).st_ino == written:
+                        os.unlink(temporary, dir_fd=folder)
 
     def _make_sure(self) -> None:
         if not self._path.is_dir():
             raise UpstreamError(f"{self.url}: there is no such folder; create it, or mount it")
+
+
+@contextlib.contextmanager
+def _locked(name: str, folder: int, place: str) -> Iterator[BinaryIO]:
+    """An empty file of that name for writing, locked. A killed writer's file is used again."""
+    while True:
+        with contextlib.suppress(OSError):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            # A link, or what a writer has left that was killed after linking it to an object.
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+                os.unlink(name, dir_fd=folder)
+        with os.fdopen(os.open(name, _WRITE, 0o666, dir_fd=folder), "wb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UpstreamError(f"{place}: another process is writing it; this one tries again later") from error
+            except OSError:
+                pass  # a file system without locks, which must have one writer
+            if _is_named(file, name, folder):
+                os.ftruncate(file.fileno(), 0)
+                yield file
+                return
+
+
+def _is_named(file: BinaryIO, name: str, folder: int) -> bool:
+    """Whether an open file is a regular file with this name only. Its last writer may just have linked and removed
+    it."""
+    status = os.fstat(file.fileno())
+    with contextlib.suppress(FileNotFoundError):
+        named = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return named.st_ino == status.st_ino and stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+    return False
 
 
 def _is_there(name: str, folder: int) -> bool:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from lamplighter.cloud_sync.destinations.base import (
-    CHUNK,
     PART,
-    SMALL_BYTES_MAX,
+    Destination,
     StoredObject,
     absent,
     check_object_name,
+    chunks_of,
     display_url,
     errors,
     readable,
@@ -38,7 +39,7 @@ def filesystem(protocol: str, url: str, options: dict[str, Any]) -> Any:
         return kind(skip_instance_cache=True, **options)
 
 
-class FsspecFolder:
+class FsspecFolder(Destination):
     """root: the path in that file system; by default what the URL has behind its scheme."""
 
     lists_from = False
@@ -61,19 +62,13 @@ class FsspecFolder:
         with errors(f"{self.url}/{name}"):
             self._write(self._path(name), [data])
 
-    def get(self, name: str) -> bytes | None:
-        with errors(f"{self.url}/{name}"), absent(), self._fs.open(self._path(name), "rb") as file:
-            return cast("bytes", file.read(SMALL_BYTES_MAX))
-        return None
-
-    def chunks(self, name: str) -> Iterator[bytes]:
-        with errors(f"{self.url}/{name}"), absent(), self._fs.open(self._path(name), "rb") as file:
-            while data := file.read(CHUNK):
-                yield data
-
-    def exists(self, name: str) -> bool:
-        with errors(f"{self.url}/{name}"):
-            return bool(self._fs.exists(self._path(name)))
+    @contextlib.contextmanager
+    def read(self, name: str) -> Iterator[Iterator[bytes] | None]:
+        with contextlib.ExitStack() as opened:
+            file: BinaryIO | None = None
+            with errors(f"{self.url}/{name}"), absent():
+                file = opened.enter_context(self._fs.open(self._path(name), "rb"))
+            yield None if file is None else chunks_of(file, f"{self.url}/{name}")
 
     def entries(self, folder: str, after: str = "", most: int | None = None) -> list[StoredObject]:
         with errors(f"{self.url}/{folder}"), absent():

@@ -8,14 +8,21 @@ from collections.abc import Iterable, Iterator
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from lamplighter.cloud_sync.destinations.base import StoredObject, absent, check_object_name, display_url, errors
+from lamplighter.cloud_sync.destinations.base import (
+    Destination,
+    StoredObject,
+    absent,
+    check_object_name,
+    display_url,
+    errors,
+)
 from lamplighter.cloud_sync.destinations.fsspec_folder import filesystem
 
 # Size of a part in a multipart upload: the least that S3 takes.
 PART_BYTES = 5 * 1024 * 1024
 
 
-class S3Bucket:
+class S3Bucket(Destination):
     """A bucket. Objects are created with conditional writes."""
 
     lists_from = True
@@ -49,22 +56,24 @@ class S3Bucket:
         with errors(f"{self.url}/{name}"):
             self._call("put_object", name, Body=data)
 
-    def get(self, name: str) -> bytes | None:
+    @contextlib.contextmanager
+    def read(self, name: str) -> Iterator[Iterator[bytes] | None]:
+        # GET, not HEAD: one request decides absence and content, and the answer to a refused GET has the reason.
+        body: Any = None
         with errors(f"{self.url}/{name}"), absent():
-            return cast("bytes", self._fs.cat_file(self._path(name)))
-        return None
+            body = self._call("get_object", name)["Body"]
+        try:
+            yield None if body is None else self._chunks(body, name)
+        finally:
+            if body is not None:
+                body.close()
 
-    def chunks(self, name: str) -> Iterator[bytes]:
-        opened = self._fs.open
-        with errors(f"{self.url}/{name}"), absent(), opened(self._path(name), "rb", block_size=PART_BYTES) as file:
-            while data := file.read(PART_BYTES):
+    def _chunks(self, body: Any, name: str) -> Iterator[bytes]:
+        from fsspec.asyn import sync
+
+        with errors(f"{self.url}/{name}"):
+            while data := sync(self._fs.loop, body.read, PART_BYTES):
                 yield data
-
-    def exists(self, name: str) -> bool:
-        with errors(f"{self.url}/{name}"), absent():
-            self._call("head_object", name)
-            return True
-        return False
 
     def entries(self, folder: str, after: str = "", most: int | None = None) -> list[StoredObject]:
         return list(itertools.islice(self._entries(folder, after), most))
@@ -108,9 +117,6 @@ class S3Bucket:
             "dict[str, Any]",
             self._fs.call_s3("list_objects_v2", Bucket=self._bucket, Prefix=prefix, Delimiter="/", **more),
         )
-
-    def _path(self, name: str) -> str:
-        return f"{self._bucket}/{self._prefix}{check_object_name(name)}"
 
     def _call(self, method: str, name: str, **arguments: Any) -> dict[str, Any]:
         key = self._prefix + check_object_name(name)

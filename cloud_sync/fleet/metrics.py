@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from lamplighter.cloud_sync.fleet.delivery.runner import read_states
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.batches import comparison_counts
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
@@ -37,7 +38,17 @@ def write_metrics(path: Path, command: str, lake: Lake, code: int, seconds: floa
     batches = Gauge(f"{PREFIX}_table_batches", "Batches of a table that count.", labels, registry=registry)
     text = "Matches that gateways sent ahead of the segments, by outcome of their comparison with Spark's."
     ahead = Gauge(f"{PREFIX}_ahead_matches", text, ["command", "lake", "outcome"], registry=registry)
+    of_sink = ["command", "lake", "subscription", "sink"]
+    dead = Gauge(
+        f"{PREFIX}_sink_dead", "Dead letters of a sink: notifications, and orders.", of_sink, registry=registry
+    )
+    text = "Orders of a sink that gateways have not answered."
+    unanswered = Gauge(f"{PREFIX}_sink_unanswered_orders", text, of_sink, registry=registry)
     try:
+        states = read_states(lake)
+        for one in states.sinks if states is not None else ():
+            dead.labels(command, lake.url, one.subscription, one.sink).set(one.dead)
+            unanswered.labels(command, lake.url, one.subscription, one.sink).set(one.unanswered)
         for name in SCHEMAS:
             live = table(lake, name).live()
             rows.labels(command, lake.url, name).set(sum(batch.rows for batch in live))
@@ -49,6 +60,8 @@ def write_metrics(path: Path, command: str, lake: Lake, code: int, seconds: floa
         rows.clear()
         batches.clear()
         ahead.clear()
+        dead.clear()
+        unanswered.clear()
     try:
         write_to_textfile(str(path), registry)
     except OSError as error:

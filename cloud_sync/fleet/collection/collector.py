@@ -283,7 +283,8 @@ class Collector:
                 unsettled = True
             else:
                 try:
-                    self._collect_object(f"{folder}/{stem}", seal, data, known.get(stem), entries, budget)
+                    settles = self._collect_object(f"{folder}/{stem}", seal, data, known.get(stem), entries, budget)
+                    unsettled = unsettled or not settles
                 except UpstreamError as error:
                     self._fail(error, budget)
                     unsettled = True
@@ -309,25 +310,30 @@ class Collector:
         known: Object | None,
         entries: dict[str, StoredObject],
         budget: _TurnBudget,
-    ) -> None:
+    ) -> bool:
+        """False if the object has gone since the listing. One that appears there again must be listed."""
         summary = budget.summary
         version = f"{seal.version}/{data.version}/{data.size}"
         if known is not None and known.version == version:
             if known.answered == ANSWERED and path.rpartition("/")[2] + _ANSWERS[known.outcome] not in entries:
                 budget.objects += 1
                 self._answer(path, known)  # the answer was removed
-            return
+            return True
         content = self._source.get(path + SEAL) if seal.size <= SMALL_BYTES_MAX else b""
         if content is None:
-            return  # it was removed after the listing
+            return False
         budget.objects += 1
-        incoming, size = self._landing.receive(self._source.chunks(path + SUFFIX))
+        with self._source.read(path + SUFFIX) as chunks:
+            if chunks is None:
+                return False
+            incoming, size = self._landing.receive(chunks)
         summary["bytes"] += size
         budget.bytes += size
         found = self._landing.land(budget.gateway, path, version, incoming, content)
         summary["snapshots" if found.outcome == LANDED and path.count("/") > 1 else found.outcome] += 1
         if found.answered == UNANSWERED:
             self._try_answer(path, found, budget)
+        return True
 
     def _retry(self, kept: list[Quarantined]) -> int:
         released = self._landing.retry(kept)

@@ -77,12 +77,10 @@ def gateways_ahead(lake: Lake, selection: Selection) -> list[str]:
 
 
 def _content(to: Destination, name: str) -> bytes:
-    data = bytearray()
-    for chunk in to.chunks(name):
-        data += chunk
-        if len(data) > OBJECT_BYTES_MAX:
-            raise UpstreamError(f"{to.url}/{name}: it has more than {OBJECT_BYTES_MAX} bytes; remove it")
-    return bytes(data)
+    data = to.get(name, OBJECT_BYTES_MAX + 1) or b""  # it may have gone since the listing
+    if len(data) > OBJECT_BYTES_MAX:
+        raise UpstreamError(f"{to.url}/{name}: it has more than {OBJECT_BYTES_MAX} bytes; remove it")
+    return data
 
 
 def _is_removed(line: bytes, gateway: str, selection: Selection) -> bool:

@@ -20,8 +20,8 @@ from lamplighter.cloud_sync.destinations import destination
 from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors
 from lamplighter.cloud_sync.fleet.delivery.match_table import MatchTable
 from lamplighter.cloud_sync.fleet.delivery.runner import FleetDelivery, read_states
+from lamplighter.cloud_sync.fleet.delivery.sent_orders import OrderDesk, SendsOrders
 from lamplighter.cloud_sync.fleet.delivery.sinks import SinkThreads, opener
-from lamplighter.cloud_sync.fleet.delivery.sinks.updates import OrderDesk, SendsOrders
 from lamplighter.cloud_sync.fleet.delivery.worker import BLOCKING_MAX, DeliveryParts
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.batches import comparison_counts
@@ -61,6 +61,7 @@ def add_commands(commands: Any) -> None:
     deliver.add_argument("--orders", metavar="URL", help="destination of sync where updates for gateways go")
     deliver.add_argument("--orders-key", type=Path, metavar="FILE", help="private key that signs these updates")
     deliver.add_argument("--orders-options", metavar="FILE", default="", help="options file of that destination")
+    deliver.add_argument("--metrics", type=Path, metavar="FILE", help="write the outcome for Prometheus at the end")
     status = add_lake_command(group, "status", "show how far each sink is", _status)
     status.add_argument("--json", action="store_true", help="one JSON object per line")
 
@@ -96,6 +97,7 @@ async def deliver(
             writing=writer,
             give_up_s=give_up_s,
             check_lock=held.check,
+            desk=desk,
         )
         delivery = FleetDelivery(parts, lambda: registry.all("active", "paused", "removed"))
         loop = asyncio.get_running_loop()
@@ -168,7 +170,11 @@ def _status(arguments: argparse.Namespace) -> int:
             one.state,
             *map(str, (one.delivered, one.waiting, one.dead)),
             "-" if one.last_success is None else f"{age(now - one.last_success)} ago",
-            "; ".join([one.last_error] * (one.state == "retrying") + [f"{unread} not read" for unread in one.unread]),
+            "; ".join(
+                [one.last_error] * (one.state == "retrying" or (one.kind == "update" and one.dead > 0))
+                + [f"{unread} not read" for unread in one.unread]
+                + [f"{count_text(one.unanswered, 'order')} without an answer"] * (one.unanswered > 0)
+            ),
         )
         for one in states.sinks
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from lamplighter.cloud_sync.fleet.delivery.cursors import SinkCursor, SinkName
 from lamplighter.cloud_sync.fleet.delivery.match_files import DamagedMatchesError
 from lamplighter.cloud_sync.fleet.delivery.notifications import ALL_ROWS, MatchPosition
-from lamplighter.cloud_sync.fleet.delivery.worker import DeliveryParts, SinkWorker
+from lamplighter.cloud_sync.fleet.delivery.worker import DeliveryParts, SinkWorker, write_dead_order
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.folder import LockLostError
 from lamplighter.cloud_sync.fleet.subscriptions.records import Sink, SubscriptionRecord
@@ -27,6 +27,8 @@ STATES = "subscriptions", "delivery.json"
 FLUSH_S = 1.0
 # Interval in which the states are written, and cursors of sinks without notifications.
 STATES_S = 10.0
+# Interval in which the answers of gateways to orders are read.
+ANSWERS_S = 10.0
 # How long deliveries under way may take when the process is told to end.
 GRACE_S = 15.0
 # `SinkWorker.run` or `SinkWorker.once`.
@@ -38,7 +40,8 @@ class SinkState(msgspec.Struct, frozen=True, kw_only=True):
 
     state: "delivering", "retrying" after a failure until next_try, or "paused". delivered, dead: numbers of
     notifications since the sink was added. waiting: matches that are not delivered yet. unread: the batches of those
-    that could not be read, and are not among the waiting.
+    that could not be read, and are not among the waiting. unanswered: orders to gateways that have no answer yet; those
+    that are refused or overdue are among the dead.
     """
 
     subscription: str
@@ -54,6 +57,7 @@ class SinkState(msgspec.Struct, frozen=True, kw_only=True):
     last_error_at: float | None = None
     next_try: float | None = None
     unread: list[str] = []
+    unanswered: int = 0
 
 
 class DeliveryStates(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,11 +95,15 @@ class FleetDelivery:
         parts = self._parts
         self._last = await parts.in_reader_thread(parts.table.last)
         flushing = asyncio.ensure_future(self._keep_flushing())
+        answered_at = -ANSWERS_S
         try:
             while not parts.stopping.is_set():
                 try:
                     await parts.write(parts.check_lock)
                     await self.look()
+                    if parts.clock.monotonic() - answered_at >= ANSWERS_S:
+                        answered_at = parts.clock.monotonic()
+                        await self._settle_orders()
                 except LockLostError:
                     raise
                 except (GatewayError, OSError) as error:
@@ -121,6 +129,7 @@ class FleetDelivery:
         try:
             await self._follow(found, SinkWorker.once)
             dead = {name: worker.cursor.dead for name, worker in self._workers.items()}
+            await self._settle_orders()
             ends: list[asyncio.Future[Any]] = [asyncio.gather(*self._tasks.values(), return_exceptions=True), stopped]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -158,6 +167,22 @@ class FleetDelivery:
             for name, worker in self._workers.items():
                 if counts.get(name[0]):
                     worker.tell(counts[name[0]])
+
+    async def _settle_orders(self) -> None:
+        """Reads the answers of gateways to orders. Those without effect become dead letters. Raises OSError."""
+        parts, desk = self._parts, self._parts.desk
+        if desk is None:
+            return
+        for dead in await parts.write(desk.settle, parts.clock.wall()):
+            # The letter first: after a kill between the two it is written again, under the same name.
+            await parts.write(write_dead_order, parts.lake, dead, parts.clock.wall())
+            logger.error("order without effect", subscription=dead.order.subscription, reason=dead.reason)
+            desk.forget([dead.order])
+            worker, cursor = self._workers.get(dead.order.name), parts.cursors.by_name.get(dead.order.name)
+            if worker is not None:
+                worker.note_dead(dead.reason)
+            elif cursor is not None:
+                parts.cursors.replace(msgspec.structs.replace(cursor, dead=cursor.dead + 1))
 
     async def _pause(self, seconds: float) -> None:
         sleeping = asyncio.ensure_future(self._parts.clock.sleep(seconds))
@@ -245,6 +270,8 @@ class FleetDelivery:
         parts = self._parts
         now = parts.clock.monotonic()
         due = whole or now - self._written_at >= STATES_S
+        if parts.desk is not None:
+            await parts.write(parts.desk.write)
         changes = parts.cursors.changes(moved=due)
         if changes is not None:
             await parts.write(parts.cursors.write, changes)
@@ -256,6 +283,8 @@ class FleetDelivery:
 
     def states(self) -> list[SinkState]:
         """The state of each sink, sorted by name."""
+        desk = self._parts.desk
+        unanswered: Mapping[SinkName, int] = desk.unanswered() if desk is not None else {}
         found = [
             SinkState(
                 subscription=name[0],
@@ -271,6 +300,7 @@ class FleetDelivery:
                 last_error_at=worker.last_error_at,
                 next_try=worker.next_try,
                 unread=unread_batches(worker.cursor),
+                unanswered=unanswered.get(name, 0),
             )
             for name, worker in self._workers.items()
         ]
@@ -288,6 +318,7 @@ class FleetDelivery:
                         waiting=0,
                         position=cursor.position,
                         unread=unread_batches(cursor),
+                        unanswered=unanswered.get(name, 0),
                     )
                 )
         return sorted(found, key=lambda state: (state.subscription, state.sink))

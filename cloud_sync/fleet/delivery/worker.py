@@ -18,6 +18,7 @@ from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors, SinkCursor, S
 from lamplighter.cloud_sync.fleet.delivery.match_files import DamagedMatchesError
 from lamplighter.cloud_sync.fleet.delivery.match_table import MatchChunk, MatchTable
 from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification, MatchPosition, UnreadMatches
+from lamplighter.cloud_sync.fleet.delivery.sent_orders import DeadOrder, OrderDesk
 from lamplighter.cloud_sync.fleet.delivery.sinks import DeliverySink, MakeSink, UndeliveredError
 from lamplighter.cloud_sync.fleet.delivery.sinks.files import chunk_name
 from lamplighter.cloud_sync.fleet.lake import Lake
@@ -55,7 +56,8 @@ class DeliveryClock:
 class DeliveryParts:
     """What all workers share. reading: an executor of one thread, for the table; writing: of one, for the lake.
 
-    check_lock: raises LockLostError if another process may deliver; it is called before each delivery.
+    check_lock: raises LockLostError if another process may deliver; it is called before each delivery. desk: of orders
+    to gateways.
     """
 
     lake: Lake
@@ -68,6 +70,7 @@ class DeliveryParts:
     chance: Random = field(default_factory=Random)
     give_up_s: float = GIVE_UP_S
     check_lock: Callable[[], None] = lambda: None
+    desk: OrderDesk | None = None
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BLOCKING_MAX))
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -248,6 +251,12 @@ class SinkWorker:
         )
         self._advance(notifications, dead=len(notifications))
 
+    def note_dead(self, reason: str) -> None:
+        """An order of a notification that the sink has accepted is in the dead letters."""
+        self.last_error, self.last_error_at = _reason_line(reason), self._parts.clock.wall()
+        self.cursor = msgspec.structs.replace(self.cursor, dead=self.cursor.dead + 1)
+        self._parts.cursors.replace(self.cursor)
+
     def _advance(self, notifications: Sequence[MatchNotification], *, delivered: int = 0, dead: int = 0) -> None:
         old, position = self.cursor, notifications[-1].next
         if position > old.position:
@@ -352,6 +361,21 @@ def write_dead_letters(
         except PayloadError:
             lines.append(ascii_json(line | {"match": msgspec.structs.asdict(notification.match)}))
     lake.write(b"".join(lines), "subscriptions", "dead", *name, chunk_name(notifications))
+
+
+def write_dead_order(lake: Lake, dead: DeadOrder, now: float) -> None:
+    """Writes ``subscriptions/dead/<subscription>/<sink>/order-<gateway>-<number>.ndjson`` durably, as above; its
+    ``notification`` has no results. Raises OSError."""
+    order = dead.order
+    line = {
+        "id": order.id,
+        "at": datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "reason": _reason_line(dead.reason),
+        "order": {"gateway": order.gateway, "number": order.number},
+        "notification": {"id": order.id, "gateway": order.source, "epoch": order.epoch, "sequence": order.sequence},
+    }
+    name = f"order-{order.gateway}-{order.number:012d}.ndjson"
+    lake.write(msgspec.json.encode(line) + b"\n", "subscriptions", "dead", *order.name, name)
 
 
 def ascii_json(value: object) -> bytes:

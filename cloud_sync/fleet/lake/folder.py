@@ -120,6 +120,10 @@ class Lake:
         except (NotImplementedError, FileNotFoundError):
             return None
 
+    def gateways(self) -> list[str]:
+        """The gateways with landed segments, sorted."""
+        return self.names("segments")
+
     def names(self, *parts: str) -> list[str]:
         """Names in a folder, sorted; none if it does not exist."""
         try:

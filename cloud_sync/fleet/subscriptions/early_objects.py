@@ -92,6 +92,8 @@ class EarlyNotificationObjects:
             number, place = int(name[1]), f"{self._source.url}/{folder}/{entry.name}"
             try:
                 data = self._content(f"{folder}/{entry.name}")
+                if data is None:
+                    return  # it has gone since the listing; it is passed over only when it is listed no more
                 size += len(data)
                 for row, line in enumerate(data.splitlines(), 1):
                     try:
@@ -105,13 +107,11 @@ class EarlyNotificationObjects:
             before = number
             done(number)
 
-    def _content(self, name: str) -> bytes:
-        data = bytearray()
-        for chunk in self._source.chunks(name):
-            data += chunk
-            if len(data) > OBJECT_BYTES_MAX:
-                raise PayloadError(f"it has more than {OBJECT_BYTES_MAX} bytes")
-        return bytes(data)
+    def _content(self, name: str) -> bytes | None:
+        data = self._source.get(name, OBJECT_BYTES_MAX + 1)
+        if data is not None and len(data) > OBJECT_BYTES_MAX:
+            raise PayloadError(f"it has more than {OBJECT_BYTES_MAX} bytes")
+        return data
 
 
 def is_small(results: Mapping[str, object]) -> bool:

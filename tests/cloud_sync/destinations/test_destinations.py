@@ -50,7 +50,9 @@ def to(opener: Opener) -> Destination:
 
 
 def content(to: Destination, name: str) -> bytes:
-    return b"".join(to.chunks(name))
+    with to.read(name) as chunks:
+        assert chunks is not None
+        return b"".join(chunks)
 
 
 def test_what_was_created_is_read_and_listed(to: Destination) -> None:
@@ -64,7 +66,7 @@ def test_an_object_is_created_once(to: Destination) -> None:
     assert to.create("gw-b/one", [b"first"])
     assert not to.create("gw-b/one", [b"second"])
     assert to.get("gw-b/one") == b"first"
-    assert to.exists("gw-b/one")
+    assert to.get("gw-b/one", 2) == b"fi"
 
 
 def test_who_writes_meanwhile_was_first(to: Destination) -> None:
@@ -117,10 +119,16 @@ def test_nothing_is_there_of_an_object_that_broke_off(to: Destination, blocks: i
     assert not entry.name.endswith(PART)
 
 
+def test_an_empty_object_is_there(to: Destination) -> None:
+    to.put("gw-j/empty", b"")
+    assert to.get("gw-j/empty") == b""
+    assert content(to, "gw-j/empty") == b""
+
+
 def test_what_is_not_there_is_nothing(to: Destination) -> None:
-    assert not to.exists("gw-f/none")
     assert to.get("gw-f/none") is None
-    assert content(to, "gw-f/none") == b""
+    with to.read("gw-f/none") as chunks:
+        assert chunks is None
     assert list(to.entries("gw-f")) == []
 
 

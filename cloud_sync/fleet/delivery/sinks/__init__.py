@@ -14,7 +14,7 @@ from lamplighter.cloud_sync.fleet.delivery.sinks.base import DeliverySink, SinkT
 from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink, MqttSink, Sink, WebhookSink
 
 if TYPE_CHECKING:
-    from lamplighter.cloud_sync.fleet.delivery.sinks.updates import OrderDesk
+    from lamplighter.cloud_sync.fleet.delivery.sent_orders import OrderDesk
 
 __all__ = ["DeliverySink", "MakeSink", "SinkThreads", "UndeliveredError", "opener"]
 
@@ -46,6 +46,6 @@ def opener(
             return WebhookNotifications(sink, allow_private=allow_private, wall=wall)
         if isinstance(sink, MqttSink):
             return MqttNotifications(sink, links)
-        return UpdateNotifications(sink, desk, threads)
+        return UpdateNotifications(sink, desk, threads, wall)
 
     return make

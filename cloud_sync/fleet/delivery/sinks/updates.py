@@ -3,52 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Protocol
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 from lamplighter.cloud_sync.fleet.delivery.match_table import ChunkBounds
 from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification
+from lamplighter.cloud_sync.fleet.delivery.sent_orders import OrderDesk
 from lamplighter.cloud_sync.fleet.delivery.sinks.base import SinkThreads, UndeliveredError
-from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.records import UpdateSink
 from lamplighter.engine.errors import ConfigurationError, RequestError, UpstreamError
 from lamplighter.engine.sparql.forced_bindings import bind
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lamplighter.cloud_sync.orders import Kind
-
-# A gateway that is away for longer does not execute the update.
-EXPIRES_S = 7 * 86_400.0
-_WILDCARDS = frozenset("*?[")
-
-
-class SendsOrders(Protocol):
-    """`cloud_sync.orders.Orders`."""
-
-    def send(self, gateway: str, order_id: str, kind: Kind, body: Mapping[str, str | int], expires_s: float) -> Any: ...
-
-
-class OrderDesk:
-    """Orders to the gateways of a lake, from several threads."""
-
-    def __init__(self, orders: SendsOrders, lake: Lake) -> None:
-        self._orders = orders
-        self._lake = lake
-        self._lock = threading.Lock()
-
-    def gateways(self, patterns: Sequence[str]) -> list[str]:
-        """The gateways that patterns name, sorted: those with segments in the lake, and names without wildcards."""
-        plain = {pattern for pattern in patterns if not _WILDCARDS & set(pattern)}
-        landed = self._lake.names("segments") if len(plain) < len(patterns) else []
-        return sorted(plain | {name for name in landed if any(fnmatchcase(name, pattern) for pattern in patterns)})
-
-    def send(self, gateway: str, order_id: str, update: str) -> None:
-        with self._lock:
-            self._orders.send(gateway, order_id, "update", {"update": update}, EXPIRES_S)
 
 
 class UpdateNotifications:
@@ -57,8 +21,11 @@ class UpdateNotifications:
     bounds = ChunkBounds(32, 200_000)
     blocking = True
 
-    def __init__(self, sink: UpdateSink, desk: OrderDesk | None, threads: SinkThreads) -> None:
+    def __init__(
+        self, sink: UpdateSink, desk: OrderDesk | None, threads: SinkThreads, wall: Callable[[], float] = time.time
+    ) -> None:
         self._sink = sink
+        self._wall = wall
         self._desk = desk
         self._threads = threads
 
@@ -75,7 +42,8 @@ class UpdateNotifications:
             try:
                 for row, update in enumerate(updates(self._sink.update, notification)):
                     for gateway in gateways:
-                        desk.send(gateway, order_id(notification, self._sink.name, row), update)
+                        name = order_id(notification, self._sink.name, row)
+                        desk.send(gateway, name, update, notification, self._sink.name, self._wall())
             except RequestError as error:
                 raise UndeliveredError(
                     f"sink {self._sink.name}: {error}", accepted=number, permanent=not error.retriable

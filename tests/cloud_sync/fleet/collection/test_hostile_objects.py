@@ -11,6 +11,7 @@ import resource
 import time
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -224,10 +225,10 @@ class Unreadable(LocalFolder):
         super().__init__(path)
         self._names = names
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def read(self, name: str) -> AbstractContextManager[Iterator[bytes] | None]:
         if name in self._names:
             raise UpstreamError(f"{name}: Permission denied")
-        return super().chunks(name)
+        return super().read(name)
 
 
 @pytest.mark.parametrize(

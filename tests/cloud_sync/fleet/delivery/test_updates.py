@@ -2,20 +2,26 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lamplighter.cloud_sync.destinations import LocalFolder
 from lamplighter.cloud_sync.fleet.delivery.notifications import Match, MatchNotification, MatchPosition
-from lamplighter.cloud_sync.fleet.delivery.sinks import SinkThreads, UndeliveredError
-from lamplighter.cloud_sync.fleet.delivery.sinks.updates import OrderDesk, UpdateNotifications
+from lamplighter.cloud_sync.fleet.delivery.runner import read_states
+from lamplighter.cloud_sync.fleet.delivery.sent_orders import EXPIRES_S, OVERDUE_S, OrderDesk
+from lamplighter.cloud_sync.fleet.delivery.sinks import SinkThreads, UndeliveredError, opener
+from lamplighter.cloud_sync.fleet.delivery.sinks.updates import UpdateNotifications
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.subscriptions.records import UpdateSink
-from lamplighter.cloud_sync.orders import Orders, order_name, verify
+from lamplighter.cloud_sync.fleet.metrics import write_metrics
+from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord, UpdateSink
+from lamplighter.cloud_sync.orders import OrderAnswer, Orders, answer_name, order_name, verify
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import ConfigurationError
-from tests.cloud_sync.fleet.delivery.made_up_matches import match
+from tests.cloud_sync.fleet.delivery.made_up_matches import NOON, Inline, Rig, lines, match, write_batch
+from tests.cloud_sync.fleet.delivery.made_up_matches import record as hot_record
 
 TEMPLATE = """
 DELETE { ?s <http://x/limit> ?old } INSERT { ?s <http://x/limit> ?v . <http://x/n> <http://x/t> "?v" }
@@ -41,6 +47,10 @@ def places(tmp_path: Path) -> Path:
 def sink(places: Path, threads: SinkThreads, update: str = TEMPLATE, *gateways: str) -> UpdateNotifications:
     desk = OrderDesk(Orders(LocalFolder(places / "to"), KEY), Lake(str(places / "lake")))
     return UpdateNotifications(UpdateSink(gateways=gateways or ("gw-*",), update=update), desk, threads)
+
+
+def hot(*sinks: UpdateSink) -> SubscriptionRecord:
+    return hot_record("hot", *sinks)
 
 
 def notification(seq: int = 1, **members) -> MatchNotification:
@@ -102,3 +112,59 @@ async def test_without_a_key_it_says_what_is_missing(threads: SinkThreads) -> No
     one = UpdateNotifications(UpdateSink(gateways=("*",), update="CLEAR ALL"), None, threads)
     with pytest.raises(ConfigurationError, match="run deliver with --orders and --orders-key"):
         await one.deliver([notification()])
+
+
+# --- answers ---
+
+
+def answer(places: Path, gateway: str, number: int, outcome: Literal["done", "refused"], reason: str = "") -> None:
+    content = msgspec.json.encode(OrderAnswer(1, gateway, number, "", outcome, reason))
+    LocalFolder(places / "to").put(answer_name(gateway, number), content)
+
+
+async def test_an_order_that_is_refused_or_overdue_is_a_dead_letter(places: Path, threads: SinkThreads) -> None:
+    threads._pool = Inline()
+    lake = Lake(str(places / "lake"))
+    write_batch(lake, 1, [match(seq=seq, rows=[[f"<http://x/{seq}>"]]) for seq in (1, 2, 3)])
+    subscription = hot(UpdateSink(gateways=("gw-1",), update="INSERT DATA { ?s <http://x/p> 1 }"))
+    orders = Orders(LocalFolder(places / "to"), KEY)
+    dead = places / "lake/subscriptions/dead/hot/update"
+
+    def rig_with(desk: OrderDesk) -> Rig:
+        return Rig(lake, subscription, make=opener(threads, desk=desk, wall=NOON.timestamp), desk=desk)
+
+    async with rig_with(OrderDesk(orders, lake)) as rig:
+        await rig.until(lambda: rig.state("hot", "update").delivered == 3, longest_s=60)
+        assert rig.state("hot", "update").unanswered == 3
+        answer(places, "gw-1", 1, "done")
+        await rig.until(lambda: rig.state("hot", "update").unanswered == 2, longest_s=60)
+        answer(places, "gw-1", 2, "refused", "no permission")
+        await rig.until(lambda: rig.state("hot", "update").dead == 1, longest_s=60)
+        assert rig.state("hot", "update").last_error == "gateway gw-1 refused order 2: no permission"
+    (refused,) = lines(dead)
+    assert refused["reason"] == "gateway gw-1 refused order 2: no permission"
+    assert (refused["order"], refused["notification"]["sequence"]) == ({"gateway": "gw-1", "number": 2}, 2)
+
+    # Another process knows of the one that waits.
+    async with rig_with(OrderDesk(orders, lake)) as rig:
+        await rig.until(lambda: rig.state("hot", "update").unanswered == 1, longest_s=60)
+        rig.virtual.now += EXPIRES_S + OVERDUE_S
+        await rig.until(lambda: rig.state("hot", "update").dead == 2, longest_s=60)
+    assert [one["reason"] for one in lines(dead)][1] == "gateway gw-1 did not answer order 3 before it expired"
+    states = read_states(lake)
+    assert states is not None
+    assert (states.sinks[0].dead, states.sinks[0].unanswered) == (2, 0)
+    write_metrics(places / "metrics", "match", lake, 0, 1.0)
+    labels = f'{{command="match",lake="{lake.url}",sink="update",subscription="hot"}}'
+    assert f"lamplighter_fleet_sink_dead{labels} 2.0" in (places / "metrics").read_text()
+
+
+async def test_a_gateway_that_answers_nothing_does_not_fill_the_memory(
+    places: Path, threads: SinkThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lamplighter.cloud_sync.fleet.delivery.sent_orders.WAITING_MAX", 2)
+    one = sink(places, threads, "CLEAR ALL", "gw-1")
+    given = [notification(seq, rows=[[None, None]]) for seq in (1, 2, 3)]
+    with pytest.raises(UndeliveredError, match="have no answer yet") as raised:
+        await one.deliver(given)
+    assert (raised.value.accepted, raised.value.permanent) == (2, False)
