@@ -233,7 +233,7 @@ class MqttAdapter:
             self._states.changed(name, connected=connected, reason=reason)
         self._silence.connected(name, connected=connected)
         if not connected:
-            self._commits.repeats.interrupt()
+            self._commits.repeats.interrupt(self._clock())
         if self._outward is not None:
             self._outward.connected(name, connected)
         self._subscribed.note_connection(name, connected=connected)
@@ -276,7 +276,7 @@ class MqttAdapter:
 
     def _ask_again(self) -> None:
         """The gateway has come back."""
-        self._commits.repeats.interrupt()
+        self._commits.repeats.interrupt(self._clock())
         self._subscribed.ask_again()
 
     def remap(self, mapping: Mapping) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Collection
 from decimal import Decimal
 
 from lamplighter.adapters.devices.draft import segment
@@ -77,11 +77,12 @@ def agree(
     house: House,
     what: str,
     *,
-    but: Callable[[Key], bool] = lambda key: False,
+    gaps: Collection[str] = (),
     reports: bool = False,
 ) -> None:
-    """Waits until all entities agree. but: those that need not; reports: devices report meanwhile, as at times they
-    do."""
+    """Waits until all entities agree. gaps: makes whose values need not if they are unconfirmed; reports: devices
+    report meanwhile, as at times they do."""
+    makes = makes_of(house)
     last: dict[Key, tuple[Value, list[str]]] = {}
     reported = time.monotonic()
 
@@ -92,7 +93,10 @@ def agree(
             reported = time.monotonic()
         last.clear()
         time.sleep(POLL_S)  # each time asks for the whole house
-        last.update({key: found for key, found in differing(gateway, house).items() if not but(key)})
+        last.update(differing(gateway, house))
+        doubtful = unconfirmed(gateway) if gaps else set()
+        for key in [one for one in last if makes[one] in gaps and (part(one) in doubtful or not last[one][1])]:
+            del last[key]
         return not last
 
     try:
