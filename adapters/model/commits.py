@@ -110,7 +110,7 @@ class ReadingCommits:
         if model == "event":
             self._model = EventModel(events_kept, streams_max)
         self.repeats = Repeats(streams_max)
-        self._lifetimes = None if model == "event" else Lifetimes(streams_max)
+        self._lifetimes = Lifetimes(streams_max, events=model == "event")
         self._described: set[Term] = set()
         self._changes = 0
         self.numbered = False
@@ -182,7 +182,7 @@ class ReadingCommits:
             *first, last = self._model.updates(reading)
             steps += [_Step(text, reading, prepares=True) for text in first]
             steps.append(_Step(last, reading))
-            if reading.stream.lifetime is not None and self._lifetimes is not None:
+            if reading.stream.lifetime is not None:
                 ends = self._lifetimes.ends(reading)
                 steps += [_Step(end.sparql, reading, prepares=True, delay=end.delay, ends=end.kind) for end in ends]
         return steps

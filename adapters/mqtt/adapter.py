@@ -277,7 +277,14 @@ class MqttAdapter:
                 tasks.create_task(self._subscribed.asks.send_due(), name="mqtt state asks")
                 tasks.create_task(self._subscribed.follow(), name="mqtt subscribed devices")
             tasks.create_task(self._silence.run(), name="mqtt silence")
-            asks = ask_for_rebirths(brokers, self._settings.commands, self._clock, self._elapsed, self._warnings.state)
+            asks = ask_for_rebirths(
+                brokers,
+                self._settings.commands,
+                self._clock,
+                self._elapsed,
+                self._warnings.state,
+                self._subscribed.reads_node,
+            )
             tasks.create_task(asks, name="mqtt rebirths")
             for broker in brokers:
                 tasks.create_task(broker.inbox.run(), name=f"mqtt connection {broker.name}")

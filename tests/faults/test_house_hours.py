@@ -23,7 +23,7 @@ from tests.support.amounts import Amounts
 from tests.support.brokers import Mosquitto, mosquitto
 from tests.support.coap_processes import AdapterProcess
 from tests.support.gateway_process import GatewayProcess, wait_for
-from tests.support.house import BASE, COMMANDS, GAPS, agree, command, part
+from tests.support.house import BASE, GAPS, agree, command, part
 
 pytestmark = pytest.mark.faults
 
@@ -132,7 +132,7 @@ def site(folder: Path, chance: random.Random) -> Iterator[Site]:
     (folder / "apps").mkdir()
     (folder / "apps" / "motion.jsap").write_text(json.dumps(RULE))
     with mosquitto(settings=settings) as broker, House(DEVICES, broker.port, chance=chance) as house:
-        table = {"host": "127.0.0.1", "port": broker.port, "adopt": "all", "commands": COMMANDS, "devices_max": DEVICES}
+        table = {"host": "127.0.0.1", "port": broker.port, "adopt": "all", "devices_max": DEVICES}
         with GatewayProcess(folder, mqtt=table, coap={"enabled": False}) as gateway:
             found = Site(house, broker, gateway, chance)
             found.adapter.start()

@@ -19,12 +19,9 @@ UNCONFIRMED = NAMES + (
     "SELECT DISTINCT ?part { ?stream gateway:liveObservation ?o ; gateway:receivedFrom/gateway:since ?since . "
     "?o sosa:madeBySensor ?part OPTIONAL { ?o sosa:resultTime ?last } FILTER(!BOUND(?last) || ?last < ?since) }"
 )
-COMMANDS = ["spBv1.0/+/NCMD/+"]
-"""Births are asked for only where a setting permits it; commands of adopted devices need none."""
 GAPS = {
     "ZigbeeMotion": "a device with a battery answers no questions, and its state is not retained",
     "RadioThermometer": "a radio repeats nothing, and cannot be asked",
-    "SparkplugMotor": "a node is asked for its birth after it was heard",
 }
 """Makes that may differ after an absence until they report again, and why. What differs is unconfirmed."""
 POLL_S, REPORT_S = 0.2, 1.0

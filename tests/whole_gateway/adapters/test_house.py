@@ -14,7 +14,7 @@ from lamplighter.demo.house.play import settable
 from tests.support.amounts import Amounts
 from tests.support.brokers import Mosquitto, mosquitto
 from tests.support.gateway_process import mqtt_gateway, wait_for
-from tests.support.house import BASE, COMMANDS, GAPS, NAMES, agree, command
+from tests.support.house import BASE, GAPS, NAMES, agree, command
 
 ONLINE = NAMES + "SELECT ?device ?online { ?device gateway:online ?online }"
 DEVICES = NAMES + "SELECT ?device { ?device a gateway:Device }"
@@ -30,7 +30,7 @@ def test_what_is_said_of_a_house_is_true(tmp_path: Path, amounts: Amounts) -> No
     count, seed = amounts.of(300, least=2 * len(MAKES)), random.randrange(2**32)
     chance = random.Random(seed)
     with broker() as running, House(count, running.port, chance=chance) as house:
-        gateway = mqtt_gateway(tmp_path, running.port, adopt="all", commands=COMMANDS, devices_max=count)
+        gateway = mqtt_gateway(tmp_path, running.port, adopt="all", devices_max=count)
 
         with gateway:
             # A later Shelly is known from what it says first.
