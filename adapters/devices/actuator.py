@@ -120,6 +120,13 @@ class DrivenActuator(Generic[Rule]):
             return max(self.rows["by_hand"]) == FOLLOW
         return self.follows if rule.table.by_hand is None else rule.table.by_hand == "follow"
 
+    def as_wanted(self, state: Term | None) -> Term | None:
+        """A report; in the words of the wanted state if both are one command. Of a fan with three speeds, 50 % is sent
+        as 2 of 3, and reported as 67 %."""
+        if state is None or self.wanted is None or self.rule is None or same_state(state, self.wanted):
+            return state
+        return self.wanted if self.sender.is_same(self.rule, state, self.wanted) else state
+
     def compare(self, state: Term | None, now: float) -> None:
         """Takes what the device reports."""
         agrees = state is not None and self.wanted is not None and same_state(state, self.wanted)

@@ -293,11 +293,12 @@ class Output(Generic[Rule]):
             for actuator in self._by_place.get((report.rule.place, self._sender.target(report.rule)), ()):
                 if actuator.rule != report.rule:
                     continue
-                if actuator.known_report != report.state:
-                    changed[actuator.iri] = report.state, report.rule.condition
-                actuator.reported = report.state
+                state = actuator.as_wanted(report.state)
+                if actuator.known_report != state:
+                    changed[actuator.iri] = state, report.rule.condition
+                actuator.reported = state
                 if not report.retained:
-                    actuator.compare(report.state, now)
+                    actuator.compare(state, now)
                 self._settle(actuator)
         if changed:
             texts = [reported_update(one, state, condition) for one, (state, condition) in changed.items()]

@@ -91,6 +91,10 @@ class Sender(Protocol[Rule]):
         """What the rule's actuator is of a lamp, if it is a part of one."""
         return None
 
+    def is_same(self, rule: Rule, one: Term, other: Term) -> bool:
+        """Whether the rule makes the same command of two states, as for a device that counts in coarse steps."""
+        return False
+
     async def ready(self, rule: Rule) -> None:
         """Returns when something can be sent by the rule."""
         ...

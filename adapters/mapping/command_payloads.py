@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from math import floor
 from types import MappingProxyType
@@ -41,12 +41,30 @@ _JSON = msgspec.json.Decoder(float_hook=Number)
 
 def command_payload(rule: CommandRule, state: Term) -> bytes:
     """The message for a state. Raises PayloadError, whose reason is for people."""
-    table = rule.table
+    text, as_json = device_texts(rule.table, state)
+    words = {"json": as_json, "value": text}
+    template = rule.table.payload
+    return encode_text(fill_template(_SLOT, template, lambda slot: words[slot[1]], PAYLOAD_BYTES_MAX, _TOO_LONG))
+
+
+def device_texts(table: CommandTable, state: Term) -> tuple[str, str]:
+    """A state as the device counts it, as text and as JSON. Raises PayloadError."""
     text, as_json = state_texts(table, state)
     if table.scale is not None or table.offset is not None:
         text = as_json = _device_number(text, table)
-    words = {"json": as_json, "value": text}
-    return encode_text(fill_template(_SLOT, table.payload, lambda slot: words[slot[1]], PAYLOAD_BYTES_MAX, _TOO_LONG))
+    return text, as_json
+
+
+def is_same_command(table: CommandBase, payload: Callable[[Term], bytes], one: Term, other: Term) -> bool:
+    """Whether a rule makes the same message of two states, because the device counts in coarser steps. payload: makes
+    it; a template without the state says nothing of it."""
+    scaled = getattr(table, "scale", None) is not None or getattr(table, "offset", None) is not None
+    if not scaled and not table.values:
+        return False
+    try:
+        return payload(one) == payload(other)
+    except PayloadError:
+        return False
 
 
 def request_payload(

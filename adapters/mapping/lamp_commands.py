@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from lamplighter.adapters.mapping.command_payloads import command_payload, state_texts
+from lamplighter.adapters.mapping.command_payloads import command_payload, device_texts, state_texts
 from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX
 from lamplighter.adapters.mapping.publishes import encode_text, fill_template
 from lamplighter.adapters.mapping.rules import CommandRule
@@ -114,7 +114,7 @@ def _compose(pieces: Sequence[tuple[str, str]], together: Sequence[tuple[Command
     for rule, state in together:
         lamp = rule.table.lamp
         if lamp is not None and lamp.role != "switch":
-            texts |= _named_texts(lamp.name, state_texts(rule.table, state)[0])
+            texts |= _named_texts(lamp.name, device_texts(rule.table, state)[0])
     template = "".join(text for name, text in pieces if not name or name in texts)
     return encode_text(_fill(template, texts))
 

@@ -203,6 +203,11 @@ def command_rule(
         )
     if table.scale == 0:
         raise ConfigurationError(f"{place}: scale = 0: write another number")
+    scaled = table.scale is not None or table.offset is not None
+    if scaled and table.lamp is not None and table.lamp.role == "switch":
+        raise ConfigurationError(
+            f"{place}: lamp: the switch of a lamp has no scale; write scale and offset in the rules of its parts"
+        )
     actuator = actuator_iri(table, prefixes, base_iri, place)
     state = None
     if table.state is not None:

@@ -119,8 +119,7 @@ class ReadingCommits:
         if settings.model == "event":
             self._model = EventModel(settings.events_kept, settings.streams_max)
         self.repeats = Repeats(settings.streams_max)
-        # An event keeps the value of its time: it does not end.
-        self._lifetimes = None if settings.model == "event" else Lifetimes(settings.streams_max)
+        self._lifetimes = Lifetimes(settings.streams_max, events=settings.model == "event")
         self._described: set[Term] = set()
         self._changes = 0
         self.numbered = False
@@ -192,7 +191,7 @@ class ReadingCommits:
             *first, last = self._model.updates(reading)
             steps += [_Step(text, reading, prepares=True) for text in first]
             steps.append(_Step(last, reading))
-            if reading.stream.lifetime is not None and self._lifetimes is not None:
+            if reading.stream.lifetime is not None:
                 ends = self._lifetimes.ends(reading)
                 steps += [_Step(end.sparql, reading, prepares=True, delay=end.delay, ends=end.kind) for end in ends]
         return steps

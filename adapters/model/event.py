@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
+from datetime import datetime
 
-from lamplighter.adapters.literals import nil_reason
+from lamplighter.adapters.literals import FALSE, TRUE, datetime_term, nil_reason
 from lamplighter.adapters.model.descriptions import description_update, quantity
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine.terms import Term, iri, lexical, literal
@@ -75,6 +76,8 @@ class EventModel:
         tail = self._tail(written, reading)
         graph = iri(f"{lexical(stream.iri)}/{tail}")
         inserted = insertion(reading, graph, tail)
+        if stream.lifetime is not None:  # the gateway inserts ends, of which this process knows nothing
+            return [f"{trimming(stream, self._kept - 1)} ;\n{inserted}"]
         written.graphs.append(graph)
         if len(written.graphs) <= self._kept:
             if written.alone:
@@ -121,6 +124,22 @@ def insertion(reading: Reading, graph: Term, tail: str) -> str:
     return (
         f"{inserted}FILTER NOT EXISTS {{ GRAPH ?g {{ "
         f"{stream.iri} <{LIVE_OBSERVATION}> ?live . ?live <{result[0]}> {result[1]} }} }} }}"
+    )
+
+
+def end_update(stream: Stream, value: Term, reported: datetime, at: datetime) -> str:
+    """Inserts an event that ends the value, if the newest reading has a value, and was reported at this time or
+    earlier. value: false, or a term for no value; then the newest reading has to be true. at: when it ends."""
+    tail = f"{lexical(datetime_term(at))}/end"
+    inserted = insertion(Reading(stream, value, datetime_term(at), False), iri(f"{lexical(stream.iri)}/{tail}"), tail)
+    body = inserted.partition("{")[2].rpartition("}")[0] if not stream.condition else ""
+    insert = f"INSERT {{{body}}}\nWHERE {{ " if body else inserted.rstrip("}")
+    was = f"?last = {TRUE}" if value == FALSE else "BOUND(?last)"
+    return (
+        f"{insert}{{ SELECT ?last ?time {{ GRAPH ?g {{ {stream.iri} <{LIVE_OBSERVATION}> ?live "
+        f"OPTIONAL {{ ?live <{HAS_SIMPLE_RESULT}> ?last }} OPTIONAL {{ ?live <{RESULT_TIME}> ?time }} }} }} "
+        f"ORDER BY DESC(STR(?g)) LIMIT 1 }} "
+        f"FILTER({was} && (!BOUND(?time) || ?time <= {datetime_term(reported)})) }}"
     )
 
 

@@ -18,10 +18,12 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from lamplighter.adapters.literals import EXPIRED, FALSE, TRUE, datetime_term
+from lamplighter.adapters.model.event import end_update
 from lamplighter.adapters.model.readings import Reading, Stream
-from lamplighter.engine.terms import Term
+from lamplighter.engine.terms import Term, lexical, literal
 from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, NIL_REASON, NUMERIC_VALUE, RESULT_TIME, TIME_PROBLEM
 
+NO_VALUE = literal(lexical(EXPIRED), datatype=NIL_REASON)
 # In a lifetime: twice as many updates of a value may be pending.
 WINDOWS = 10
 
@@ -35,10 +37,12 @@ class ValueEnd(NamedTuple):
 
 
 class Lifetimes:
-    """The ends of readings. State: the window of each stream that has a lifetime, for at most `streams_max` streams."""
+    """The ends of readings. State: the window of each stream that has a lifetime, for at most `streams_max` streams.
 
-    def __init__(self, streams_max: int) -> None:
-        self._streams_max = streams_max
+    events: each reading is an observation of its own, and so is an end."""
+
+    def __init__(self, streams_max: int, *, events: bool = False) -> None:
+        self._streams_max, self._events = streams_max, events
         # Its end, and whether it has an update.
         self._windows: OrderedDict[tuple[Term, str], tuple[datetime, bool]] = OrderedDict()
 
@@ -68,7 +72,10 @@ class Lifetimes:
         self._windows[key] = end, ends
         while len(self._windows) > self._streams_max:
             self._windows.popitem(last=False)
-        text = off_update(stream, at) if kind == "off" else expiry_update(stream, at)
+        if self._events:
+            text = end_update(stream, FALSE if kind == "off" else NO_VALUE, at, at + timedelta(seconds=lifetime_s))
+        else:
+            text = off_update(stream, at) if kind == "off" else expiry_update(stream, at)
         return [ValueEnd(kind, text, f"PT{lifetime_s + (at - received).total_seconds():.3f}S")]
 
 

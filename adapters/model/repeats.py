@@ -23,7 +23,7 @@ from lamplighter.engine.terms import Term, lexical
 
 class _Last:
     """The reading of a stream that was written last; held: a newer one that waits; interrupted: reports may have been
-    missed since."""
+    missed until then, and none came later; None: no."""
 
     __slots__ = ("at", "held", "interrupted", "sensor", "value")
 
@@ -32,7 +32,7 @@ class _Last:
         self.value = reading.value
         self.at = reading.received
         self.held: Reading | None = None
-        self.interrupted = False
+        self.interrupted: datetime | None = None
 
 
 class Repeats:
@@ -59,7 +59,7 @@ class Repeats:
             return reading
         unchanged = keep.on_repeat == "ignore" if same else _within(keep.dead_band, last.value, reading.value)
         # A value that ends lasts from its last report.
-        if unchanged and not last.interrupted and reading.stream.lifetime is None:
+        if unchanged and last.interrupted is None and reading.stream.lifetime is None:
             self._release(last, reading.stream.iri)  # what was held is not the newest any more
             return None
         if timedelta(0) <= reading.received - last.at < timedelta(seconds=keep.throttle_s):
@@ -80,11 +80,12 @@ class Repeats:
                 found.append(self._written(last, reading._replace(received=now), again=again))
         return found
 
-    def interrupt(self, sensors: Container[Term] | None = None) -> None:
-        """Reports of these sensors may have been missed: the next one of each stream is written with its time, also if
-        it repeats the value. None: of all."""
+    def interrupt(self, at: datetime, sensors: Container[Term] | None = None) -> None:
+        """Reports of these sensors may have been missed: the next one of each stream that is received later is written
+        with its time, also if it repeats the value. at: by the clock of `received`; sensors: None: all."""
         for last in self._last.values():
-            last.interrupted |= sensors is None or last.sensor in sensors
+            if sensors is None or last.sensor in sensors:
+                last.interrupted = at
 
     @property
     def holds(self) -> bool:
@@ -105,7 +106,8 @@ class Repeats:
 
     def _note(self, last: _Last, reading: Reading) -> None:
         last.value, last.at = reading.value, reading.received
-        last.interrupted = reading.retained and last.interrupted
+        if last.interrupted is not None and not reading.retained and reading.received >= last.interrupted:
+            last.interrupted = None
         self._release(last, reading.stream.iri)
 
     def _release(self, last: _Last, stream: Term) -> None:

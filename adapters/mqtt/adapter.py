@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
+from paho.mqtt.client import topic_matches_sub
+
 from lamplighter.adapters.client import AdapterClient, UpdatesClient
 from lamplighter.adapters.counting import keep_counters
 from lamplighter.adapters.devices.device import Problem
@@ -45,6 +47,7 @@ from lamplighter.adapters.mqtt.broker_states import BrokerStates
 from lamplighter.adapters.mqtt.counters import MqttCounters
 from lamplighter.adapters.mqtt.credentials import table_of
 from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
+from lamplighter.adapters.mqtt.discovery.homeassistant import filters_of_topic
 from lamplighter.adapters.mqtt.inbox import Inbox
 from lamplighter.adapters.mqtt.messages import Message
 from lamplighter.adapters.mqtt.outward import Outward, announced_filters, place
@@ -61,6 +64,8 @@ from lamplighter.ontology.vocabulary import adapter_iri, broker_iri
 
 UNDER_WAY_MAX = 2
 """Batches of a broker on their way to the gateway. Where more requests wait, the gateway stops reading."""
+LEFT_MAX = 1_000
+"""Topics of former subscriptions of a broker."""
 NO_RULES = Mapping([])
 
 logger = EventLogger(__name__)
@@ -80,6 +85,7 @@ class Broker:
     turn: asyncio.Event = field(default_factory=asyncio.Event)
     read: frozenset[str] = frozenset()
     minimal: MinimalFilters = field(default_factory=MinimalFilters)
+    left: set[str] = field(default_factory=set)
 
     async def may_take(self, commits: ReadingCommits) -> None:
         """Returns when a batch may be taken: while one is under way, a full one."""
@@ -91,6 +97,14 @@ class Broker:
         """The oldest batch is not under way any more."""
         self.under_way.popleft().settled.set()
         self.turn.set()
+
+    def leave_former(self, topic: str) -> None:
+        """Ends the subscription that a kept session has of an earlier configuration, when it sends a message that
+        nobody has subscribed to: that of the topic itself, and of another discovery_prefix."""
+        if len(self.left) < LEFT_MAX and topic not in self.left:
+            self.left.add(topic)
+            if not any(topic_matches_sub(one, topic) for one in self.inbox.filters):
+                self.inbox.leave([topic, *filters_of_topic(topic)])
 
     def status(self) -> str:
         """Its state in a few words."""
@@ -233,7 +247,7 @@ class MqttAdapter:
             self._states.changed(name, connected=connected, reason=reason)
         self._silence.connected(name, connected=connected)
         if not connected:
-            self._commits.repeats.interrupt()
+            self._commits.repeats.interrupt(self._clock())
         if self._outward is not None:
             self._outward.connected(name, connected)
         self._subscribed.note_connection(name, connected=connected)
@@ -263,7 +277,14 @@ class MqttAdapter:
                 tasks.create_task(self._subscribed.asks.send_due(), name="mqtt state asks")
                 tasks.create_task(self._subscribed.follow(), name="mqtt subscribed devices")
             tasks.create_task(self._silence.run(), name="mqtt silence")
-            asks = ask_for_rebirths(brokers, self._settings.commands, self._clock, self._elapsed, self._warnings.state)
+            asks = ask_for_rebirths(
+                brokers,
+                self._settings.commands,
+                self._clock,
+                self._elapsed,
+                self._warnings.state,
+                self._subscribed.reads_node,
+            )
             tasks.create_task(asks, name="mqtt rebirths")
             for broker in brokers:
                 tasks.create_task(broker.inbox.run(), name=f"mqtt connection {broker.name}")
@@ -276,7 +297,7 @@ class MqttAdapter:
 
     def _ask_again(self) -> None:
         """The gateway has come back."""
-        self._commits.repeats.interrupt()
+        self._commits.repeats.interrupt(self._clock())
         self._subscribed.ask_again()
 
     def remap(self, mapping: Mapping) -> None:
@@ -400,6 +421,7 @@ class MqttAdapter:
             )
         elif not self._announced(broker.name, message.topic):
             self.counters.dropped_unmapped += 1
+            broker.leave_former(message.topic)
             self._warnings.reading(message.topic, "no mapping rule covers the topic")
         readings: list[Reading] = []
         for reading in found:

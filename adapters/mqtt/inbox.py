@@ -158,6 +158,12 @@ class Inbox:
                 self._forget = ()
             self._connection.change_filters(filters, new=new, gone=gone)
 
+    def leave(self, filters: Sequence[str]) -> None:
+        """Ends subscriptions that the broker's session may have of an earlier configuration."""
+        former = [one for one in filters if one not in self._filters]
+        if self._connection is not None and self._connection.alive and former:
+            self._connection.unsubscribe(former)
+
     async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None:
         """Publishes on the session's connection: see `BrokerConnection.publish`. Raises UpstreamError."""
         if self._connection is None:

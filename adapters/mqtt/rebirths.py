@@ -1,8 +1,9 @@
-"""Asks Sparkplug nodes for their births, when a node sends aliases that only its birth explains.
+"""Asks Sparkplug nodes for their births: when a node sends aliases that only its birth explains, and nodes of adopted
+devices on each connection, since no retained message tells that a node died meanwhile.
 
-A request is the command ``Node Control/Rebirth`` on ``spBv1.0/<group>/NCMD/<node>``. It is sent only if `mqtt.commands`
-permits this topic, and if the adapter subscribes to the node's births. A node that does not answer is asked ever less
-often. A node is asked only after new data from it, so one that is gone gets no requests.
+A request is the command ``Node Control/Rebirth`` on ``spBv1.0/<group>/NCMD/<node>`` (Sparkplug 3.0, 6.4.17). It is sent
+only if a device of the node is adopted or `mqtt.commands` permits this topic, and if the adapter subscribes to the
+node's births. A node that does not answer is asked ever less often, and only after new data from it or a connection.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.log_events import EventLogger
 
 CHECK_S = 1.0
+NODE_COMMANDS = f"{NAMESPACE}/+/NCMD/+"
 AT_ONCE_MAX = 5
 """Requests in one check of a broker."""
 PAUSE_MIN_S, PAUSE_MAX_S = 30.0, 3_600.0
@@ -48,6 +50,8 @@ class RebirthInbox(Protocol):
 class RebirthBroker(Protocol):
     """births.unborn: the nodes to ask."""
 
+    @property
+    def name(self) -> str: ...
     @property
     def inbox(self) -> RebirthInbox: ...
 
@@ -81,16 +85,18 @@ async def ask_for_rebirths(
     clock: Callable[[], datetime],
     elapsed: Callable[[], float],
     note: Callable[[str, str], None],
+    adopted: Callable[[str, Node], bool] = lambda broker, node: False,
 ) -> None:
     """Runs until cancelled. permitted: the setting mqtt.commands; note: takes topic and reason of a request that it
-    does not permit."""
+    does not permit; adopted: whether a device of a node of this broker is adopted, which permits to ask it."""
     pauses = [(broker, rebirth_pauses()) for broker in brokers]
     while True:
         await asyncio.sleep(CHECK_S)
         for broker, asked in pauses:
             if broker.births.unborn and broker.inbox.subscribed.is_set():
                 for node in due_nodes(asked, broker.births.unborn, elapsed()):
-                    await _ask(broker.inbox, node, permitted, clock(), note)
+                    may = (NODE_COMMANDS,) if adopted(broker.name, node) else permitted
+                    await _ask(broker.inbox, node, may, clock(), note)
 
 
 async def _ask(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -13,6 +14,7 @@ from paho.mqtt.client import topic_matches_sub
 from lamplighter.adapters.devices.output import Output
 from lamplighter.adapters.devices.sender import Acknowledged, Attempt, NotSentError, RefusedByDevice, Sender
 from lamplighter.adapters.mapping import CommandRule
+from lamplighter.adapters.mapping.command_payloads import command_payload, is_same_command
 from lamplighter.adapters.mapping.lamp_commands import CommandMessage, command_messages
 from lamplighter.adapters.mapping.patterns import is_reserved
 from lamplighter.adapters.mapping.tables import LampPart
@@ -21,6 +23,7 @@ from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import count_text
+from lamplighter.engine.terms import Term
 
 ENDS_MAX, ENDED_PAUSE_S = 2, 3_600.0
 """A topic at whose messages the broker ended the connection so often in a row is left alone for so long: a broker that
@@ -76,6 +79,9 @@ class MqttSender(Sender[CommandRule]):
     def lamp(self, rule: CommandRule) -> LampPart | None:
         part = rule.table.lamp
         return None if part is None else msgspec.structs.replace(part, of=f"{_broker_name(rule)} {part.of}")
+
+    def is_same(self, rule: CommandRule, one: Term, other: Term) -> bool:
+        return is_same_command(rule.table, partial(command_payload, rule), one, other)
 
     async def ready(self, rule: CommandRule) -> None:
         """Returns when the broker is connected. `send` refuses a broker that is not in the settings."""

@@ -12,8 +12,10 @@ from lamplighter.adapters.client import UpdatesClient
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.registry import Entry, Registry
 from lamplighter.adapters.lasting_updates import write
-from lamplighter.adapters.mapping import Mapping
+from lamplighter.adapters.mapping import Births, Mapping
 from lamplighter.adapters.mqtt.discovering import Discovering, asks_of
+from lamplighter.adapters.mqtt.discovery.sparkplug import node_of
+from lamplighter.adapters.mqtt.rebirths import Node
 from lamplighter.adapters.mqtt.state_asks import StateAsk, StateAsks
 from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError
@@ -39,6 +41,8 @@ class ReadBroker(Protocol):
     def inbox(self) -> ReadInbox: ...
     @property
     def mapping(self) -> Mapping: ...
+    @property
+    def births(self) -> Births: ...
 
 
 class SubscribedDevices:
@@ -72,6 +76,10 @@ class SubscribedDevices:
         self._read.clear()
         self.changed.set()
 
+    def reads_node(self, broker: str, node: Node) -> bool:
+        """Whether a device of a Sparkplug node is adopted and read."""
+        return any(one.broker == broker and node_of(one) == node for one in self._read.values())
+
     def _asks_of_broker(self, broker: str) -> list[StateAsk]:
         formats = [] if self._discovering is None else self._discovering.state_asks()
         return formats + [ask for one in self._read.values() if one.broker == broker for ask in asks_of(one)]
@@ -90,6 +98,9 @@ class SubscribedDevices:
         new = [device for name, device in read.items() if before.get(name) != device]
         for device in new:
             self.asks.demand(device.broker, asks_of(device))
+            node = node_of(device)
+            if node is not None:
+                self._brokers[device.broker].births.unborn.add(node)
         for broker, source in dict.fromkeys((device.broker, device.source) for device in new):
             self.asks.demand(broker, discovering.state_asks(source))
 

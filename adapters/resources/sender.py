@@ -24,6 +24,7 @@ from lamplighter.adapters.devices.sender import (
     RefusedByDevice,
     Sender,
 )
+from lamplighter.adapters.mapping.command_payloads import is_same_command
 from lamplighter.adapters.networks import NotAllowedError
 from lamplighter.adapters.resources.commands import BoundCommand
 from lamplighter.adapters.resources.counters import ResourceCounters
@@ -37,6 +38,7 @@ from lamplighter.adapters.resources.reachability import Reachability
 from lamplighter.adapters.resources.states import DeviceStates
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.terms import Term
 
 # Of a device's text, in a reason.
 TEXT_CHARS_MAX = 200
@@ -61,6 +63,9 @@ class ResourceSender(Sender[BoundCommand]):
 
     def device(self, rule: BoundCommand) -> str:
         return rule.device
+
+    def is_same(self, rule: BoundCommand, one: Term, other: Term) -> bool:
+        return is_same_command(rule.table, rule.body, one, other)
 
     async def ready(self, rule: BoundCommand) -> None:
         """At once."""
@@ -158,8 +163,11 @@ class ResourceSender(Sender[BoundCommand]):
             except PayloadError as error:
                 self._states.unreadable(rule, resource.uri, error)
                 return False
-            return answer if found is not None and same_state(found, attempt.state) else found is not None
+            return answer if found is not None and self._has(rule, found, attempt.state) else found is not None
         return False
+
+    def _has(self, rule: BoundCommand, found: Term, state: Term) -> bool:
+        return same_state(found, state) or self.is_same(rule, found, state)
 
     async def _request(self, rule: BoundCommand, request: DeviceRequest, sent: _Sent) -> DeviceAnswer:
         """The answer of the device. Raises NotSentError, other UpstreamErrors, and Outdated."""

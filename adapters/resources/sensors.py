@@ -223,11 +223,11 @@ class ResourceSensors:
 
     def interrupt(self, authority: str) -> None:
         """Reports of a device may have been missed."""
-        self._commits.repeats.interrupt(self.hosted(authority) or ())
+        self._commits.repeats.interrupt(self._clock(), self.hosted(authority) or ())
 
     def renew_all(self) -> None:
         """Asks all sensors for their states, not all at once. Reports of them may have been missed."""
-        self._commits.repeats.interrupt()
+        self._commits.repeats.interrupt(self._clock())
         loop = asyncio.get_running_loop()
         for number, source in enumerate(self._sources.values()):
             loop.call_later(number / REGISTRATIONS_PER_S, source.observation.renew)
@@ -298,7 +298,7 @@ class ResourceSensors:
 
     def _take(self, source: _SensorResource, state: Observed) -> None:
         """Takes a state, or an answer that says why there is none; `_check` reports that."""
-        self._contacts.heard(source.authority)
+        self._contacts.heard(source.authority, state.at)
         source.fresh_until = state.fresh_until
         if not state.successful or source.ended:
             return

@@ -186,7 +186,7 @@ class DeviceStates:
         if not followed.rules:
             return
         device = next(iter(followed.rules)).device
-        self._reachability.heard(device)
+        self._reachability.heard(device, state.at)
         if followed.epoch:
             before, followed.body = followed.body, state.body if state.successful else followed.body
             if before is not None and followed.body != before:

@@ -84,10 +84,8 @@ def _newest(dataset: RunningDataset, name: str) -> Iterator[_Row]:
         found = given or feature, observes, value, code or _short(unit), time[:19] or problem, nil or None, confirmed
         # With the model "event" the end of a graph's IRI has time and number; a retained reading has no other time.
         order = "/".join(graph.rsplit("/", 2)[1:]) or time.rstrip("Z")
-        before = newest.get(sensor, (order, found))
-        if before == (order, (*found[:-1], False)):  # a reading has a row for each of its sources
-            continue
-        newest[sensor] = max((order, found), before, key=lambda one: one[0])
+        if newest.get(sensor) != (order, (*found[:-1], False)):  # a reading has a row for each of its sources
+            newest[sensor] = max((order, found), newest.get(sensor, (order, found)), key=lambda one: one[0])
     shown = {sensor: found for sensor, (_, found) in newest.items()}
     alike = Counter(found[:2] for found in shown.values())
     for sensor, found in sorted(shown.items(), key=lambda one: (one[1][:2], one[0])):

@@ -22,13 +22,18 @@ class EngineGateway:
     def __init__(self) -> None:
         self.engine = Engine()
         self.texts: list[str] = []
-        self._heard: dict[str, asyncio.Queue[Notification]] = {}
+        self._heard: dict[str, asyncio.Queue[Notification | None]] = {}
 
     def write(self, text: str) -> None:
         commit = self.engine.update(NAMES + text)
         for note in commit.notifications:
             heard = Notification(note.spuid, note.sequence, note.added, note.removed, commit=(1, commit.sequence))
             self._heard[note.spuid].put_nowait(heard)
+
+    def come_back(self) -> None:
+        """Repeats all first results, as the client does after each interruption."""
+        for heard in self._heard.values():
+            heard.put_nowait(None)
 
     def found(self, where: str) -> list[str]:
         """The sorted texts of ?x."""
@@ -40,7 +45,14 @@ class EngineGateway:
         yield Notification(first.spuid, 0, first.first, Bag(first.first.variables))
         try:
             while True:
-                yield await heard.get()
+                notification = await heard.get()
+                if notification is None:
+                    self.engine.unsubscribe(first.spuid)
+                    del self._heard[first.spuid]
+                    first = self.engine.subscribe(sparql)
+                    self._heard[first.spuid] = heard
+                    notification = Notification(first.spuid, 0, first.first, Bag(first.first.variables))
+                yield notification
         finally:
             self.engine.unsubscribe(first.spuid)
             del self._heard[first.spuid]

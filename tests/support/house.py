@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Collection
 from decimal import Decimal
 
 from lamplighter.adapters.devices.draft import segment
@@ -19,12 +19,9 @@ UNCONFIRMED = NAMES + (
     "SELECT DISTINCT ?part { ?stream gateway:liveObservation ?o ; gateway:receivedFrom/gateway:since ?since . "
     "?o sosa:madeBySensor ?part OPTIONAL { ?o sosa:resultTime ?last } FILTER(!BOUND(?last) || ?last < ?since) }"
 )
-COMMANDS = ["spBv1.0/+/NCMD/+"]
-"""Births are asked for only where a setting permits it; commands of adopted devices need none."""
 GAPS = {
     "ZigbeeMotion": "a device with a battery answers no questions, and its state is not retained",
     "RadioThermometer": "a radio repeats nothing, and cannot be asked",
-    "SparkplugMotor": "a node is asked for its birth after it was heard",
 }
 """Makes that may differ after an absence until they report again, and why. What differs is unconfirmed."""
 POLL_S, REPORT_S = 0.2, 1.0
@@ -77,11 +74,12 @@ def agree(
     house: House,
     what: str,
     *,
-    but: Callable[[Key], bool] = lambda key: False,
+    gaps: Collection[str] = (),
     reports: bool = False,
 ) -> None:
-    """Waits until all entities agree. but: those that need not; reports: devices report meanwhile, as at times they
-    do."""
+    """Waits until all entities agree. gaps: makes whose values need not if they are unconfirmed; reports: devices
+    report meanwhile, as at times they do."""
+    makes = makes_of(house)
     last: dict[Key, tuple[Value, list[str]]] = {}
     reported = time.monotonic()
 
@@ -92,7 +90,10 @@ def agree(
             reported = time.monotonic()
         last.clear()
         time.sleep(POLL_S)  # each time asks for the whole house
-        last.update({key: found for key, found in differing(gateway, house).items() if not but(key)})
+        last.update(differing(gateway, house))
+        doubtful = unconfirmed(gateway) if gaps else set()
+        for key in [one for one in last if makes[one] in gaps and (part(one) in doubtful or not last[one][1])]:
+            del last[key]
         return not last
 
     try:

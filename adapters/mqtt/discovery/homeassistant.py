@@ -431,6 +431,13 @@ def format_of(prefixes: Sequence[str]) -> Format:
     )
 
 
+def filters_of_topic(topic: str) -> list[str]:
+    """What another prefix subscribes to for a topic of announcements; nothing for other topics."""
+    levels = topic.split("/")
+    varying = [count for count in (2, 3) if levels[-1] == "config" and len(levels) > count + 1]
+    return ["/".join([*levels[: -count - 1], *["+"] * count, "config"]) for count in varying]
+
+
 def announced(broker: str, topic: str, below: str, payload: bytes) -> Announced:
     """The entities of an announcement, each a part of its device. below: its topic behind the prefix. Raises
     ValueError."""

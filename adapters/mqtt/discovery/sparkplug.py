@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.draft import DeviceTexts, Draft, own_kind, plain
 from lamplighter.adapters.mapping.sparkplug import NAMESPACE, Births
 from lamplighter.adapters.mqtt.discovery.announced import NOT_ANNOUNCED, Announced, Format, Group, Joined
@@ -79,6 +80,12 @@ def announced(broker: str, topic: str, payload: bytes) -> Announced:
         instead = {"member": name, "optional": True, "topic": read}
         draft.sensor(name, known, topic, "sparkplug", label=name, instead=instead)
     return Announced({(draft.id, "birth"): Joined.of(draft)}, draft.problems)
+
+
+def node_of(device: Device) -> tuple[str, str] | None:
+    """Group and node of a device; None if it is none of Sparkplug."""
+    levels = device.identity.split("/")
+    return (levels[1], levels[2]) if device.source == NAME and len(levels) > 2 else None
 
 
 def joined(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:

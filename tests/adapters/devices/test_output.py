@@ -709,3 +709,21 @@ async def test_an_unreliable_device_ends_in_the_desired_state(seed: int, monkeyp
         assert lamp.state is not None and [lexical(lamp.state)] == desired
         counters = one.counters
         assert counters.sent == counters.acknowledged + counters.failed
+
+
+async def test_state_that_a_device_counts_in_coarse_steps_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actuator, "SETTLE_S", 0.0)
+    fan = rule(values={}, payload="{value}", scale=33.333, state={"topic": "fan", "payload": "number", "scale": 33.333})
+    gateway, broker = StatesGateway(), NotingBroker()
+    async with running(gateway, MqttSender({"default": broker}, COMMANDS), fan) as one:
+        gateway.desire("50")
+        await settled()
+        assert broker.payloads() == ["2"]
+        for said in ("66.666", "67"):
+            await one.take([ReportedState(fan, literal(said, datatype=XSD + "decimal"), retained=False)])
+            await settled()
+        assert broker.payloads() == ["2"]
+        assert gateway.found(f"{LAMP} gateway:reportedState ?x") == ["50"]
+        await one.take([ReportedState(fan, literal("33.333", datatype=XSD + "decimal"), retained=False)])
+        await settled()
+        assert broker.payloads() == ["2", "2"], "the first speed is another state"

@@ -331,3 +331,36 @@ async def test_uris_are_sent_in_ascii(device: WebDevice) -> None:
         await protocol.read(DeviceRequest(f"{device.base}/kü%20che?a=ß&b=%C3%9F", "GET"))
         await protocol.close()
     assert seen == ["/k%C3%BC%20che?a=%C3%9F&b=%C3%9F"]
+
+
+UNCONFIRMED = """?stream gateway:liveObservation ?o ; gateway:receivedFrom/gateway:since ?since .
+    ?o sosa:hasSimpleResult ?x OPTIONAL { ?o sosa:resultTime ?last } FILTER(!BOUND(?last) || ?last < ?since)"""
+
+
+async def test_value_is_unconfirmed_after_a_loss_until_the_device_answers() -> None:
+    device = WebDevice(free_port())
+    device.has("/t", "21")
+    rule = stream(f"{device.base}/t", on_repeat="ignore")
+    async with running(device, rule) as here:
+
+        def unconfirmed() -> list[str]:
+            return sorted(set(here.gateway.found(UNCONFIRMED)))
+
+        await until(lambda: here.values() == ["21"] and here.of_device("gateway:online") == ["true"])
+        assert unconfirmed() == []
+        await here.vanish()
+        await until(lambda: here.of_device("gateway:online") == ["false"])
+        assert unconfirmed() == ["21"]
+        await here.appear()  # with the same value, which the rule ignores otherwise
+        await until(lambda: here.of_device("gateway:online") == ["true"] and unconfirmed() == [])
+
+        await here.vanish()
+        await until(lambda: here.of_device("gateway:online") == ["false"])
+        await here.appear()
+        await until(lambda: here.of_device("gateway:online") == ["true"] and unconfirmed() == [])
+        [since] = here.gateway.found(f"<{BASE}adapter/http-devices> gateway:since ?x")
+        here.gateway.come_back()
+        times = "?o a sosa:Observation ; sosa:resultTime ?x"
+        await until(lambda: here.gateway.found(f"<{BASE}adapter/http-devices> gateway:since ?x") > [since])
+        [back] = here.gateway.found(f"<{BASE}adapter/http-devices> gateway:since ?x")
+        await until(lambda: here.gateway.found(times) >= [back] and unconfirmed() == [])

@@ -65,6 +65,12 @@ def test_a_scale_of_0_is_refused() -> None:
         rule(scale=0)
 
 
+def test_switch_of_a_lamp_with_a_scale_is_refused() -> None:
+    lamp = {"of": "lamp", "role": "switch", "on": [["", "on"], ["brightness", " {brightness}"]]}
+    with pytest.raises(ConfigurationError, match=r"lamp: the switch of a lamp has no scale; write scale"):
+        rule(scale=2, lamp=lamp)
+
+
 @each_row(
     ("changes", "state", "reason"),
     [

@@ -108,6 +108,13 @@ def test_template_is_filled_with_the_parts_that_the_command_has() -> None:
         sent((color, literal("256,0,0")))
 
 
+def test_template_has_a_part_on_the_scale_of_the_device() -> None:
+    on = command_pieces(TEMPLATE)
+    switch, _, _ = of_template(TEMPLATE)
+    level = part("t/set", "{value}", name="brightness", lamp={"on": on}, scale=0.392156862745)
+    assert sent((switch, ON), (level, number("50"))) == [("t/set", "on,128")]
+
+
 def test_template_that_writes_json() -> None:
     switch, level, _ = of_template(
         '{"state":"on"{%- if brightness is defined -%}, "brightness": {{ brightness }}{%- endif -%}}'

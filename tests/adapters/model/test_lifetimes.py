@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.lifetimes import WINDOWS, Lifetimes, ValueEnd
 from lamplighter.adapters.model.readings import Reading
@@ -109,3 +110,52 @@ def test_value_that_goes_off_expires_too_also_after_the_same_time() -> None:
     for end, after in zip(due, ({"hasSimpleResult": "false"}, {"nilReason": "expired"}), strict=True):
         engine.update(end.sparql)
         assert state(engine) == after
+
+
+def events(engine: Engine) -> list[tuple[str, str]]:
+    """Times of the live readings and their values, or why they have none; in order."""
+    rows = engine.query(
+        f"SELECT ?t ?v {{ GRAPH ?g {{ ?o <{RESULT_TIME}> ?t {{ ?o <{HAS_SIMPLE_RESULT}> ?v }} UNION "
+        f"{{ ?o <{NIL_REASON}> ?v }} }} }} ORDER BY ?t"
+    )
+    return [(lexical(row["t"])[11:19], lexical(row["v"])) for row in rows]
+
+
+def written_events(*found: Reading, kept: int = 5) -> tuple[Engine, list[ValueEnd]]:
+    engine, model, lifetimes = Engine(), EventModel(kept, 10), Lifetimes(10, events=True)
+    due: list[ValueEnd] = []
+    for one in found:
+        for text in model.updates(one):
+            engine.update(text)
+        due += lifetimes.ends(one)
+    return engine, due
+
+
+def test_event_ends_with_an_event() -> None:
+    engine, [due] = written_events(reading("on"))
+    engine.update(due.sparql)
+    assert events(engine) == [("12:00:00", "true"), ("12:00:40", "false")]
+    engine.update(due.sparql)
+    assert events(engine) == [("12:00:00", "true"), ("12:00:40", "false")]
+    engine, [due] = written_events(reading("7"))
+    engine.update(due.sparql)
+    assert events(engine) == [("12:00:00", "7"), ("12:03:20", "expired")]
+
+
+def test_event_does_not_end_after_a_later_one() -> None:
+    engine, [first, *_] = written_events(reading("on"), reading("off", 1))
+    engine.update(first.sparql)
+    assert events(engine) == [("12:00:00", "true"), ("12:00:01", "false")]
+    engine, dues = written_events(reading("7"), reading("8", 1))
+    engine.update(dues[0].sparql)
+    assert events(engine) == [("12:00:00", "7"), ("12:00:01", "8")]
+
+
+def test_ends_count_among_the_events_that_are_kept() -> None:
+    engine, [due] = written_events(reading("on"), kept=2)
+    engine.update(due.sparql)
+    model = EventModel(2, 10)
+    for at in (50, 51, 52):
+        for text in model.updates(reading("off", at)):
+            engine.update(text)
+    assert events(engine) == [("12:00:51", "false"), ("12:00:52", "false")]

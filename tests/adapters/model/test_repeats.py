@@ -104,10 +104,13 @@ def test_first_report_after_an_interruption_is_written_and_confirms_the_value() 
         [reading] = readings(mapping, "t", text)
         return repeats.written(reading) is not None
 
+    [before] = readings(mapping, "t", "1")
     assert [written("1"), written("1")] == [True, False]
-    repeats.interrupt()
+    repeats.interrupt(before.received)
     assert [written("1"), written("1")] == [True, False]
-    repeats.interrupt()
+    repeats.interrupt(before.received + timedelta(seconds=1))
+    assert written("1") and written("1"), "they were received before it"
+    repeats.interrupt(before.received, {before.stream.sensor})
     assert [written("1.5"), written("1.6")] == [True, False]
 
 

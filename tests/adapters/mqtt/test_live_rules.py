@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
+import paho.mqtt.client as mqtt
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion
 
 from lamplighter.adapters.mapping import Mapping
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, MqttSettings
-from tests.support.brokers import Mosquitto, mosquitto
+from tests.support.brokers import Mosquitto, mosquitto, subscribed
 from tests.support.dataset_rules import A, B, RulesGateway
 from tests.support.event_loops import beside, until
 from tests.support.mapping_rules import BASE, rules
@@ -134,3 +136,28 @@ async def test_a_rule_that_a_wider_one_covers_reads_what_is_retained() -> None:
             gateway.notify(1, {"a": A})
             await until(lambda: gateway.count("sensor/a/1") > 0)
             assert inbox.filters == ["+/+"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "ended"),
+    [
+        ("former/sensor/x/config", "former/+/+/config"),
+        ("former/house/sensor/node/x/config", "former/house/+/+/+/config"),
+        ("gone/t", "gone/t"),
+    ],
+)
+async def test_subscriptions_of_an_earlier_configuration_in_a_kept_session_end(topic: str, ended: str) -> None:
+    former = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="adapter", clean_session=False)
+    with mosquitto() as broker:
+        with subscribed(former, broker, "former/+/+/config", "former/house/+/+/+/config", "gone/t"):
+            pass
+        gateway = RulesGateway()
+        async with running(broker, gateway, Mapping([]), client_id="adapter") as adapter:
+            gateway.notify(1, {"a": A})
+            await until(lambda: adapter.brokers[FIRST_BROKER].mapping.filters == ("a/+",))
+            await publish(broker, (topic, "{}"))
+            await until(lambda: adapter.counters.dropped_unmapped == 1)
+            await until(lambda: any(line.endswith(f"\t{ended}") for line in broker.log))
+            await publish(broker, (topic, "{}"), ("a/1", "1"))
+            await until(lambda: adapter.counters.committed == 1)
+            assert adapter.counters.dropped_unmapped == 1
