@@ -20,7 +20,7 @@ from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.coap.site import Site
 from lamplighter.adapters.lasting_updates import write
 from lamplighter.adapters.mapping import PathRule
-from lamplighter.adapters.model.commits import ReadingCommits
+from lamplighter.adapters.model.commits import ReadingCommits, reading_model
 from lamplighter.adapters.networks import Network, Networks, machine_networks
 from lamplighter.adapters.resources.basis import AdapterBasis
 from lamplighter.adapters.resources.counters import ReadingCounters
@@ -85,8 +85,7 @@ class CoapServer:
             ReadingCommits(
                 client,
                 kind="coap",
-                model=settings.model,
-                events_kept=settings.events_kept,
+                model=reading_model(settings),
                 streams_max=settings.streams_max,
                 counters=counters,
                 warn=warnings.reading,

@@ -87,7 +87,7 @@ class Discovering:
 
     def covers(self, broker: str, topic: str) -> bool:
         """Whether `take_all` takes messages of the topic."""
-        return self._announcements.covers(topic) or self._availabilities.covers(broker, topic)
+        return self._announcements.covers(topic) or (broker, topic) in self._availabilities.topics
 
     def says_online(self, device: Term) -> bool:
         """Whether an availability topic has said whether a device is online. device: its IRI."""
@@ -119,9 +119,10 @@ class Discovering:
                 await self.feed.ready.wait()
                 self.take(broker, message.topic, message.payload)
                 await asyncio.sleep(0)  # a list of devices may take a second
-            states = self._availabilities.read(broker, message.topic, message.payload)
-            if states:
-                self.feed.say_online(states)
+            if (broker, message.topic) in self._availabilities.topics:
+                states = self._availabilities.read(broker, message.topic, message.payload)
+                if states:
+                    self.feed.say_online(states)
 
     def take(self, broker: str, topic: str, payload: bytes) -> None:
         """Reads an announcement; what follows from it is written by the feed."""

@@ -18,8 +18,8 @@ from lamplighter.adapters.coap.admission import Origin
 from lamplighter.adapters.coap.readings import WARNINGS_BURST, PostedReadings
 from lamplighter.adapters.coap.serving import SiteCaller
 from lamplighter.adapters.mapping import PathRule, PathTable, cbor
-from lamplighter.adapters.model.commits import ReadingCommits
-from lamplighter.adapters.model.owners import StreamOwners
+from lamplighter.adapters.model.commits import ReadingCommits, StreamOwners
+from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources.counters import ReadingCounters
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
@@ -93,9 +93,7 @@ def posted(gateway: FakeGateway, warnings: list[tuple[str, str]] | None = None) 
     def warn(path: str, reason: str, *, lost: bool = False) -> None:
         said.append((path, reason))
 
-    commits = ReadingCommits(
-        gateway, kind="coap", model="latest", events_kept=10, streams_max=100, counters=counters, warn=warn
-    )
+    commits = ReadingCommits(gateway, kind="coap", model=LatestModel(), streams_max=100, counters=counters, warn=warn)
     owners = StreamOwners(100, warn, kind="coap")
     found = PostedReadings(commits, owners, counters, AdapterContext(gateway, now=lambda: NOON), warn)
     found.change_rules(rules(RULES))

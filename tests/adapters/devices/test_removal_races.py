@@ -17,6 +17,8 @@ from lamplighter.adapters.mapping.dataset_rules import QUERY, DatasetRules
 from lamplighter.adapters.mapping.resource_commands import ResourceCommandRule
 from lamplighter.adapters.mapping.rules import CommandRule, ReadingRule
 from lamplighter.adapters.model.commits import ReadingCommits, Writing
+from lamplighter.adapters.model.event import EventModel
+from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.resources.counters import ReadingCounters
 from lamplighter.adapters.specs import Kind
@@ -102,8 +104,7 @@ async def test_no_update_under_way_brings_a_removed_device_back(
             commits = ReadingCommits(
                 LateClient(engine, before),
                 kind=kind,
-                model=model,
-                events_kept=2,
+                model=LatestModel() if model == "latest" else EventModel(2, 100),
                 streams_max=100,
                 counters=ReadingCounters(),
                 warn=lambda *_, **__: None,
