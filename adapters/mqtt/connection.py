@@ -10,6 +10,7 @@ the broker says "offline" when the connection breaks), ``canary`` see `Canary`. 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
@@ -37,6 +38,7 @@ NOT_AUTHORIZED = 0x87
 BEHIND_S, BEHIND_MAX = 10.0, 6
 """How long the canary behind the queued messages may take, and how many are sent: a broker whose queue is full drops
 them."""
+_NUMBERS = itertools.count(1)
 _BEHIND = b"behind "
 """The canary that comes behind the messages that the broker has queued for the session."""
 
@@ -172,14 +174,13 @@ class BrokerConnection(PahoConnection):
         filters: Sequence[str],
         listener: ConnectionListener,
         *,
-        number: int,
         credentials: BrokerCredentials,
         canary: Canary,
         receive_max: int,
     ) -> None:
         """canary: of the session."""
         super().__init__(settings, credentials, client_id=settings.session, kept=True, receive_max=receive_max)
-        self.number = number
+        self.number = next(_NUMBERS)
         self._listener = listener
         self._filters = filters
         self._asked: dict[int, Sequence[str]] = {}

@@ -217,7 +217,6 @@ class Inbox:
             self._settings,
             self._filters,
             self,
-            number=self.counters.attempts,
             credentials=self.credentials,
             canary=self._canary,
             receive_max=RECEIVE_MAX,

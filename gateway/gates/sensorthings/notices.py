@@ -214,7 +214,6 @@ class Notices:
             self._broker,
             (),
             listener,
-            number=self._connections,
             credentials=self._credentials,
             canary=Canary(0),
             receive_max=1,
