@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -38,13 +39,15 @@ class AdapterContext:
     """What an adapter gets from its process.
 
     base_iri: where it keeps what it knows of devices, its counters and its health as triples; empty: nowhere. now:
-    returns the time, with a time zone; trusted: whether the gateway's clock is synchronised. last: keeps the last
+    returns the time, with a time zone; elapsed: seconds of a monotonic clock; trusted: whether the gateway's clock is
+    synchronised. last: keeps the last
     message of each topic or resource. tried: set when its peer has accepted its subscription or is unreachable.
     """
 
     client: EngineClient
     base_iri: str = ""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    elapsed: Callable[[], float] = time.monotonic
     trusted: Callable[[], bool] = lambda: True
     last: LastMessages = field(default_factory=LastMessages)
     tried: asyncio.Event = field(default_factory=asyncio.Event)

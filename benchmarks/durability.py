@@ -181,7 +181,7 @@ def _runner(data: Path, settings: Settings, disk: Disk, clock: Any = None) -> Ru
     clock = clock or MachineClock("always")
     log = LogWriter(data, clock, settings.gateway.durability, disk)
     log.open()
-    return Runner(settings, clock, log)
+    return Runner(settings, log)
 
 
 @asynccontextmanager

@@ -30,9 +30,7 @@ from lamplighter.adapters.mapping import PathRule, ReadingRules
 from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX
 from lamplighter.adapters.mapping.resources import FORMAT_NUMBERS
 from lamplighter.adapters.mapping.rules import changed_reads
-from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S
-from lamplighter.adapters.model.commits import ReadingCommits, Writing
-from lamplighter.adapters.model.owners import StreamOwners
+from lamplighter.adapters.model.commits import BATCH_READINGS_MAX, HELD_CHECK_S, ReadingCommits, StreamOwners, Writing
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources.bodies import read_body
@@ -105,7 +103,7 @@ class PostedReadings:
         while True:
             if not self._waiting:
                 with suppress(TimeoutError):  # readings that are held back are due some time
-                    await asyncio.wait_for(self._arrived.wait(), HELD_CHECK_S if self._commits.holds else None)
+                    await asyncio.wait_for(self._arrived.wait(), HELD_CHECK_S if self._commits.repeats.held else None)
             self._arrived.clear()
             posts: list[_Post] = []
             readings: list[Reading] = []

@@ -30,11 +30,11 @@ class _Watched:
 
 
 class Availabilities:
-    """The adopted devices with their topics."""
+    """The adopted devices. topics: by the names of brokers and the topics, what is to be read."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Watched] = {}
-        self._topics: dict[tuple[str, str], list[tuple[str, Table]]] = {}
+        self.topics: dict[tuple[str, str], list[tuple[str, Table]]] = {}
         self._last: dict[tuple[str, str], bytes] = {}
         """The newest message of each topic. Devices share topics, such as that of a bridge, and the broker sends a
         retained message once."""
@@ -44,7 +44,7 @@ class Availabilities:
 
         Returns what earlier messages say of the others, by identity: as `read` does.
         """
-        before, self._known, self._topics = self._known, {}, {}
+        before, self._known, self.topics = self._known, {}, {}
         new: set[str] = set()
         for device in devices:
             availability = device.availability
@@ -56,8 +56,8 @@ class Availabilities:
             if not same:
                 new.add(device.identity)
             for table in availability.topics:
-                self._topics.setdefault((device.broker, table["topic"]), []).append((device.identity, table))
-        self._last = {place: payload for place, payload in self._last.items() if place in self._topics}
+                self.topics.setdefault((device.broker, table["topic"]), []).append((device.identity, table))
+        self._last = {place: payload for place, payload in self._last.items() if place in self.topics}
         said: dict[str, bool] = {}
         for place, payload in self._last.items():
             said |= self._read(place, payload, new)
@@ -65,24 +65,19 @@ class Availabilities:
 
     def filters(self, broker: str) -> list[str]:
         """What to subscribe to at a broker."""
-        return [topic for name, topic in self._topics if name == broker]
-
-    def covers(self, broker: str, topic: str) -> bool:
-        return (broker, topic) in self._topics
+        return [topic for name, topic in self.topics if name == broker]
 
     def online_at(self, broker: str, topic: str) -> list[str]:
         """The devices that are online, and say so at a topic."""
-        return [identity for identity, _ in self._topics.get((broker, topic), ()) if self._known[identity].online]
+        return [identity for identity, _ in self.topics.get((broker, topic), ()) if self._known[identity].online]
 
     def heard(self, identity: str) -> bool:
         """Whether a topic of a device has said whether it is online."""
         return identity in self._known and self._known[identity].online is not None
 
     def read(self, broker: str, topic: str, payload: bytes) -> dict[str, bool]:
-        """The devices that a message makes online or offline, by identity."""
+        """The devices that a message of one of the topics makes online or offline, by identity."""
         place = broker, topic
-        if place not in self._topics:
-            return {}
         self._last.pop(place, None)
         if len(payload) <= LAST_BYTES_MAX:
             self._last[place] = payload
@@ -91,7 +86,7 @@ class Availabilities:
     def _read(self, place: tuple[str, str], payload: bytes, devices: Container[str]) -> dict[str, bool]:
         """As `read`, for some of the devices."""
         changed: dict[str, bool] = {}
-        for identity, table in self._topics[place]:
+        for identity, table in self.topics[place]:
             said = _said(table, payload) if identity in devices else None
             if said is None:
                 continue

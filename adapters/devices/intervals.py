@@ -98,7 +98,7 @@ class Intervals:
     def __init__(self, factor: float, channels_max: int) -> None:
         self.online: dict[Term, bool | None] = {}
         self.intervals: dict[Term, float | None] = {}
-        self._factor = factor
+        self.factor = factor
         self._channels_max = channels_max
         self._known: dict[ReportingChannel, _ChannelState] = {}
         self._devices: dict[Term, _WatchedDevice] = {}
@@ -216,7 +216,7 @@ class Intervals:
 
     def _silence_s(self, known: _ChannelState) -> float:
         """How long a channel may be silent."""
-        return max(self._factor * known.mean_s, 2 * known.longest_s, SILENCE_MIN_S)
+        return max(self.factor * known.mean_s, 2 * known.longest_s, SILENCE_MIN_S)
 
     def _returned(self, iri_: Term, device: _WatchedDevice, now: float) -> None:
         """A device that was silent reports again. What is silent again too soon has no interval."""

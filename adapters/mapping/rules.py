@@ -494,7 +494,8 @@ def _with_read_name(read: Read, error: PayloadError) -> PayloadError:
 class Mapping(ReadingRules[StreamRule]):
     """All rules for MQTT of a gateway, or of one of its brokers.
 
-    readers: the rules, and those for the states of actuators. sources: as for `Stream`; former: as for `ReadingRules`.
+    readers: the rules, and those for the states of actuators. states: the latter alone, None if there are none. source:
+    as for `Stream`.
     """
 
     def __init__(
@@ -510,10 +511,10 @@ class Mapping(ReadingRules[StreamRule]):
         self.commands = tuple(commands)
         self.publishes = tuple(publishes)
         self._commands = {command.state.place: command for command in commands if command.state is not None}
-        self._states: Mapping | None = None
+        self.states: Mapping | None = None
         states = [command.state for command in commands if command.state is not None]
         if states:
-            self._states = Mapping(states, former=None if former is None else former._states)
+            self.states = Mapping(states, former=None if former is None else former.states)
         self.readers = tuple(_with_others([*rules, *states]))
 
     @cached_property
@@ -535,11 +536,11 @@ class Mapping(ReadingRules[StreamRule]):
 
     def covers(self, topic: str) -> bool:
         """Whether a rule covers a topic, or reads the state of an actuator from it."""
-        return bool(self.covering(topic) or (self._states is not None and self._states.covering(topic)))
+        return bool(self.covering(topic) or (self.states is not None and self.states.covering(topic)))
 
     def reader(self, topic: str) -> str | None:
         """The place of the first rule that covers a topic, or that reads the state of an actuator from it."""
-        covering = self.covering(topic) or ([] if self._states is None else self._states.covering(topic))
+        covering = self.covering(topic) or ([] if self.states is None else self.states.covering(topic))
         return covering[0].place if covering else None
 
     def reports(
@@ -547,9 +548,9 @@ class Mapping(ReadingRules[StreamRule]):
     ) -> list[tuple[CommandRule, Term | None] | PayloadError] | None:
         """The states of actuators that a message reports, a state of None if it has none, and errors in the places of
         broken ones; None if it is about no actuator's state."""
-        if self._states is None or not self._states.covering(topic):
+        if self.states is None or not self.states.covering(topic):
             return None
-        found = self._states.readings(topic, payload, retained=retained, received=received)
+        found = self.states.readings(topic, payload, retained=retained, received=received)
         return [
             one
             if isinstance(one, PayloadError)

@@ -1,4 +1,4 @@
-"""Readings -> durable updates: descriptions of streams, batches, and what the gateway refuses.
+"""Readings -> durable updates: batches, owners and descriptions of streams, and what the gateway refuses.
 
 Two batches may be under way, so that the gateway finds the next one when it has committed one. The numbers of the
 commits tell whether the second one has overtaken readings that the gateway had refused for the moment. It is then
@@ -8,16 +8,16 @@ written again, so that the last update of a stream has its newest reading.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, UpdatesClient
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.lifetimes import Lifetimes
-from lamplighter.adapters.model.readings import Reading
+from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.engine.client import DeclaredCause, UpdateRequest
 from lamplighter.engine.errors import GatewayError
@@ -28,8 +28,73 @@ from lamplighter.engine.terms import Term, lexical
 
 # SPARQL in one message to the gateway, well below the limit of its socket. A longer update goes alone.
 UPDATE_CHARS_MAX = 512 * 1024
+# Readings that are written together, besides those of the last message: each takes 2 kB as an update, and one message
+# can have thousands.
+BATCH_READINGS_MAX = 4_096
+# How long messages are read in one go, besides the time of one message.
+SLICE_S = 0.02
+# How often readings that `throttle_s` holds back are looked at.
+HELD_CHECK_S = 0.5
+# Of all streams, on average; those of usual names have 800. Long topics make no more than so many streams.
+STREAM_CHARS_MEAN = 2_000
 
 logger = EventLogger(__name__)
+Message = TypeVar("Message")
+
+
+async def in_slices(messages: Iterable[Message]) -> AsyncIterator[Message]:
+    """The messages. Other work of the loop, such as the watchdog, runs at least each `SLICE_S` between two of them:
+    expressions and large payloads may take long."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    for message in messages:
+        yield message
+        if loop.time() - begun >= SLICE_S:
+            await asyncio.sleep(0)
+            begun = loop.time()
+
+
+class StreamOwners:
+    """The streams of one run, at most `streams_max`, however their readings come. kind: of the adapter, such as "mqtt";
+    warn: takes topic and reason of a reading that is refused."""
+
+    def __init__(self, streams_max: int, warn: Callable[[str, str], None], *, kind: str) -> None:
+        self.streams_max = streams_max
+        self._warn, self._kind = warn, kind
+        self._owners: dict[Term, tuple[str, Stream]] = {}
+        self._chars = 0
+
+    def may_write(self, broker: str, reading: Reading) -> bool:
+        """Whether the reading is of the owner of its stream. broker: its name; "" for CoAP."""
+        stream = reading.stream
+        owner = self._owners.get(stream.iri)
+        most = self.streams_max
+        if owner is None and len(self._owners) < most and self._chars < STREAM_CHARS_MEAN * most:
+            self._owners[stream.iri] = owner = broker, stream
+            self._chars += stream.chars()
+        if owner is None:
+            self._warn("*", f"more than {most} streams ({self._kind}.streams_max)")
+            return False
+        name, owning = owner
+        if owning is stream and name == broker:
+            return True
+        if owning != stream:
+            self._warn(stream.topic, f"its stream {stream.iri} belongs to topic {owning.topic} by {owning.rule}")
+        elif name != broker:
+            self._warn(stream.topic, f"its stream {stream.iri} is read from broker {name!r}, not from {broker!r}")
+        return owning == stream and name == broker
+
+    def streams(self, broker: str) -> list[Stream]:
+        """Those that were read from a broker."""
+        return [stream for name, stream in self._owners.values() if name == broker]
+
+    def forget(self, rules: Set[str]) -> set[Term]:
+        """Forgets the streams of rules, and returns them."""
+        found = {iri for iri, (_, stream) in self._owners.items() if stream.rule in rules}
+        for iri in found:
+            _, stream = self._owners.pop(iri)
+            self._chars -= stream.chars()
+        return found
 
 
 class CommitCounters(Protocol):
@@ -124,30 +189,21 @@ class ReadingCommits:
         self._changes = 0
         self.numbered = False
 
-    @property
-    def holds(self) -> bool:
-        """Whether readings are held back, so that `selected` has to be called again."""
-        return self.repeats.holds
-
     def selected(self, readings: Iterable[Reading], now: datetime) -> list[Reading]:
         """The readings that are to be written: without repeated and older ones, with those that were held back until
         now. now: by the clock of `received`."""
-        current = self._current(readings)
-        written = [kept for reading in current if (kept := self.repeats.written(reading)) is not None]
-        due = self.repeats.due(now) if self.repeats.holds else []
-        self._counters.repeated += len(current) - len(written) - len(due)
-        return written + due
-
-    def _current(self, readings: Iterable[Reading]) -> list[Reading]:
-        """The readings that are not older than the live ones."""
-        found = []
+        written: list[Reading] = []
         for reading in readings:
             if self._model.outdated(reading):
                 self._counters.outdated += 1
                 logger.debug(f"{self._kind} reading outdated", topic=reading.stream.topic, time=lexical(reading.time))
+            elif (kept := self.repeats.written(reading)) is not None:
+                written.append(kept)
             else:
-                found.append(reading)
-        return found
+                self._counters.repeated += 1
+        due = self.repeats.due(now) if self.repeats.held else []
+        self._counters.repeated -= len(due)
+        return written + due
 
     async def write(self, readings: Sequence[Reading], one: Writing, before: Writing | None) -> None:
         """Returns when each reading is durable or finally refused, after the batch before it has been settled."""

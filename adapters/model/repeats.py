@@ -36,12 +36,13 @@ class _Last:
 
 
 class Repeats:
-    """State: the last reading of each stream that drops some, for at most `streams_max` streams."""
+    """State: the last reading of each stream that drops some, for at most `streams_max` streams. held: of streams that
+    have one that waits, so that `due` has to be asked."""
 
     def __init__(self, streams_max: int) -> None:
         self._streams_max = streams_max
         self._last: OrderedDict[Term, _Last] = OrderedDict()
-        self._held: dict[Term, _Last] = {}
+        self.held: dict[Term, _Last] = {}
 
     def written(self, reading: Reading) -> Reading | None:
         """The reading to write now, or None if it is dropped or held."""
@@ -64,14 +65,14 @@ class Repeats:
             return None
         if timedelta(0) <= reading.received - last.at < timedelta(seconds=keep.throttle_s):
             last.held = reading
-            self._held[reading.stream.iri] = last
+            self.held[reading.stream.iri] = last
             return None
         return self._written(last, reading, again=same and keep.on_repeat == "event")
 
     def due(self, now: datetime) -> list[Reading]:
         """The held readings whose time has come. now: by the clock of `received`."""
         found = []
-        for last in list(self._held.values()):
+        for last in list(self.held.values()):
             reading = last.held
             assert reading is not None and reading.stream.keep is not None
             keep = reading.stream.keep
@@ -86,11 +87,6 @@ class Repeats:
         for last in self._last.values():
             if sensors is None or last.sensor in sensors:
                 last.interrupted = at
-
-    @property
-    def holds(self) -> bool:
-        """Whether readings are held, so that `due` has to be asked."""
-        return bool(self._held)
 
     def _first(self, reading: Reading, keep: Keep) -> Reading:
         """The first reading of a process; what the store has is unknown, so an event makes room for itself."""
@@ -112,7 +108,7 @@ class Repeats:
 
     def _release(self, last: _Last, stream: Term) -> None:
         last.held = None
-        self._held.pop(stream, None)
+        self.held.pop(stream, None)
 
 
 def _equal(one: Term, other: Term) -> bool:

@@ -14,20 +14,19 @@ committed twice. None is lost.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 
 from paho.mqtt.client import topic_matches_sub
 
-from lamplighter.adapters.client import AdapterClient, UpdatesClient
+from lamplighter.adapters.client import AdapterClient
 from lamplighter.adapters.counting import keep_counters
 from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.dropped import DropWarnings
+from lamplighter.adapters.devices.intervals import Intervals
 from lamplighter.adapters.devices.output import ReportedState
 from lamplighter.adapters.literals import OFFLINE, datetime_term
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, Births, CommandRule, Mapping
@@ -37,24 +36,30 @@ from lamplighter.adapters.mapping.rule_feed import follow_rules
 from lamplighter.adapters.mapping.rules import changed_reads, new_rules
 from lamplighter.adapters.mapping.sparkplug import is_death, is_of_dead
 from lamplighter.adapters.mapping.times import RETAINED
-from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S, in_slices
-from lamplighter.adapters.model.commits import ReadingCommits, Warn, Writing
+from lamplighter.adapters.model.commits import (
+    BATCH_READINGS_MAX,
+    HELD_CHECK_S,
+    ReadingCommits,
+    StreamOwners,
+    Writing,
+    in_slices,
+)
 from lamplighter.adapters.model.failures import Failures
-from lamplighter.adapters.model.last_messages import LastMessages
-from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt.broker_states import BrokerStates
 from lamplighter.adapters.mqtt.counters import MqttCounters
-from lamplighter.adapters.mqtt.credentials import table_of
+from lamplighter.adapters.mqtt.credentials import read_credentials, table_of
 from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
 from lamplighter.adapters.mqtt.discovery.homeassistant import filters_of_topic
+from lamplighter.adapters.mqtt.entities import HomeTopics
 from lamplighter.adapters.mqtt.inbox import Inbox
-from lamplighter.adapters.mqtt.messages import Message
-from lamplighter.adapters.mqtt.outward import Outward, announced_filters, place
+from lamplighter.adapters.mqtt.messages import Message, MessageQueue, TopicUse
+from lamplighter.adapters.mqtt.outward import Outward, announced_filters, outward, place
 from lamplighter.adapters.mqtt.rebirths import ask_for_rebirths
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.adapters.mqtt.silence import Silence
 from lamplighter.adapters.mqtt.subscribed import SubscribedDevices
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.presence import keep_presence
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.log_events import EventLogger
@@ -66,6 +71,8 @@ UNDER_WAY_MAX = 2
 """Batches of a broker on their way to the gateway. Where more requests wait, the gateway stops reading."""
 LEFT_MAX = 1_000
 """Topics of former subscriptions of a broker."""
+TOPICS_MAX, TOPIC_CHARS_MAX = 10_000, 200
+"""Topics of a broker whose use is kept, and characters of one."""
 NO_RULES = Mapping([])
 
 logger = EventLogger(__name__)
@@ -73,23 +80,37 @@ logger = EventLogger(__name__)
 
 @dataclass(slots=True)
 class Broker:
-    """One broker, the rules for it, and what it sends. under_way: its batches, in order; turn: set when a further one
-    may be taken; read: the topic filters that have a reader."""
+    """One broker, the rules for it, and what it sends. place: where the adapter announces there, None if it sends
+    nothing. under_way: its batches, in order; turn: set when a further one may be taken; read: the topic filters that
+    have a reader; uses: of topics that have sent a message."""
 
     name: str
     settings: BrokerSettings
     mapping: Mapping
     inbox: Inbox
     births: Births
+    place: HomeTopics | None
     under_way: deque[Writing] = field(default_factory=deque)
     turn: asyncio.Event = field(default_factory=asyncio.Event)
     read: frozenset[str] = frozenset()
     minimal: MinimalFilters = field(default_factory=MinimalFilters)
     left: set[str] = field(default_factory=set)
+    uses: dict[str, TopicUse] = field(default_factory=dict)
+
+    def find_use(self, topic: str) -> TopicUse:
+        """The use of a topic. Those of short topics are kept."""
+        own = self.place is not None and self.place.covers(topic)
+        found = TopicUse(own, death=is_death(topic))
+        if len(topic) <= TOPIC_CHARS_MAX:
+            if len(self.uses) >= TOPICS_MAX:
+                self.uses.clear()
+            self.uses[topic] = found
+        return found
 
     async def may_take(self, commits: ReadingCommits) -> None:
         """Returns when a batch may be taken: while one is under way, a full one."""
-        while self.under_way and not (commits.numbered and len(self.under_way) < UNDER_WAY_MAX and self.inbox.full):
+        queue = self.inbox.queue
+        while self.under_way and not (commits.numbered and len(self.under_way) < UNDER_WAY_MAX and queue.full):
             self.turn.clear()
             await self.turn.wait()
 
@@ -127,97 +148,93 @@ class MqttAdapter:
     """Reads brokers for as long as `run` runs.
 
     mapping: rules of files; rules: those of the dataset. feed: follows these and the desired states of actuators; None:
-    neither. elapsed: seconds of a monotonic clock. tried: set once each broker has granted the subscriptions, or an
-    attempt to connect to it has failed. former: rules that were in force before; the sessions of the brokers may still
-    have their filters. discovering: reads announcements of devices; None: they are not read. base_iri: where the states
-    of the brokers and the counters are kept; empty: nowhere. last: keeps the last message of each topic with a rule.
+    neither. discovering: reads announcements of devices; None: they are not read. tried: set once each broker has
+    granted the subscriptions, or an attempt to connect to it has failed.
     """
 
     def __init__(
         self,
         settings: MqttSettings,
         mapping: Mapping,
-        client: UpdatesClient,
+        context: AdapterContext,
         *,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        elapsed: Callable[[], float] = time.monotonic,
-        trusted: Callable[[], bool] = lambda: True,
-        former: Mapping = NO_RULES,
         rules: DatasetRules | None = None,
         feed: AdapterClient | None = None,
         discovering: Discovering | None = None,
-        base_iri: str = "",
-        tried: asyncio.Event | None = None,
-        last: LastMessages | None = None,
     ) -> None:
-        self.counters, self._last = MqttCounters(), LastMessages() if last is None else last
-        self.tried = tried or asyncio.Event()
+        client, base_iri = context.client, context.base_iri
+        self.counters, self._last, self.tried = MqttCounters(), context.last, context.tried
         self._settings, self._client, self._base_iri = settings, client, base_iri
         self._files, self._mapping, self._rules = mapping, mapping, rules
         self._feed, self._discovering = feed, discovering
+        self._clock, self._elapsed, self._trusted = context.now, context.elapsed, context.trusted
         note = _unlisted if discovering is None else discovering.feed.note
         self._warnings, self._failures = DropWarnings("mqtt", note), Failures("mqtt")
-        self._states = BrokerStates(client, base_iri, settings.all_brokers(), clock) if base_iri else None
-        self._silence = Silence(
-            client,
-            feed,
-            factor=settings.offline_intervals,
-            topics_max=settings.streams_max,
-            clock=clock,
-            elapsed=elapsed,
-            says_online=discovering.says_online if discovering else lambda device: False,
-            covers=lambda name, topic: self.brokers[name].mapping.covers(topic),
-        )
+        self._states = BrokerStates(client, base_iri, settings.all_brokers(), context.now) if base_iri else None
         self.brokers = {
-            name: self._broker(name, broker, self._of_broker(mapping, name), former.of_broker(name), clock)
+            name: self._broker(name, broker, self._of_broker(mapping, name))
             for name, broker in settings.all_brokers().items()
         }
+        self.forget(NO_RULES)
+        self._silence = Silence(
+            context,
+            Intervals(settings.offline_intervals, settings.streams_max),
+            feed,
+            self.brokers,
+            says_online=discovering.says_online if discovering else lambda device: False,
+        )
         self._subscribed = SubscribedDevices(client, discovering, self.brokers)
-        self._silence.brokers = inboxes = {name: broker.inbox for name, broker in self.brokers.items()}
+        inboxes = {name: broker.inbox for name, broker in self.brokers.items()}
         self._subscribed.asks.follow(inboxes)
         if discovering is not None:
             discovering.filters_changed = self._subscribe
         self._outward: Outward | None = None
         if feed is not None:
-            self._outward = Outward(
+            self._outward = outward(
                 settings,
-                feed,
+                context,
                 inboxes,
-                base_iri=base_iri,
-                now=clock,
                 warnings=self._warnings,
                 reader=lambda name, topic: self.brokers[name].mapping.reader(topic),
                 adopted=discovering.has_adopted if discovering else lambda rule: False,
             )
             self._outward.change_rules(mapping.commands, (), mapping.publishes)
-        self._clock, self._elapsed, self._trusted = clock, elapsed, trusted
         self._owners = StreamOwners(settings.streams_max, self._warnings.reading, kind="mqtt")
-        self._commits = _reading_commits(client, settings, self.counters, self._warnings.reading)
+        self._commits = ReadingCommits(
+            client,
+            kind="mqtt",
+            settings=settings,
+            counters=self.counters,
+            warn=self._warnings.reading,
+        )
 
-    def _broker(
-        self, name: str, settings: BrokerSettings, mapping: Mapping, former: Mapping, clock: Callable[[], datetime]
-    ) -> Broker:
+    def _broker(self, name: str, settings: BrokerSettings, mapping: Mapping) -> Broker:
         read, found = self._filters(name, mapping), self._discovering
-        filters = minimal_filters(read)
+        queue = MessageQueue(
+            self._settings.batch_max,
+            self._settings.queue_max,
+            clock=self._clock,
+            bytes_max=found.bytes_max if found else lambda topic: PAYLOAD_BYTES_MAX,
+            on_full=lambda: self.brokers[name].turn.set(),
+        )
         inbox = Inbox(
             settings,
-            filters,
-            clock=clock,
+            minimal_filters(read),
+            queue,
             counters=self.counters,
-            table=table_of(name),
-            batch_max=self._settings.batch_max,
-            queue_max=self._settings.queue_max,
-            forget=[
-                one
-                for one in (*former.filters, *ALL_FILTERS, *place(settings, self._settings).filters)
-                if one not in filters
-            ],
-            bytes_max=found.bytes_max if found else lambda topic: PAYLOAD_BYTES_MAX,
-            on_state=partial(self._on_state, name),
-            on_full=lambda: self.brokers[name].turn.set(),
             asks=found.asks if found else (),
+            on_state=partial(self._on_state, name),
         )
-        return Broker(name, settings, mapping, inbox, Births(), read=frozenset(read))
+        own = None if self._feed is None else place(settings, self._settings)
+        return Broker(name, settings, mapping, inbox, Births(), own, read=frozenset(read))
+
+    def forget(self, former: Mapping) -> None:
+        """Ends subscriptions that the sessions of the brokers may still have: of rules that were in force before, and
+        of what is not read. To be called before `run`."""
+        for name, broker in self.brokers.items():
+            own = place(broker.settings, self._settings).filters
+            maybe = (*former.of_broker(name).filters, *ALL_FILTERS, *own)
+            broker.inbox.forget([one for one in maybe if one not in broker.inbox.filters])
 
     def _of_broker(self, mapping: Mapping, name: str, former: Mapping | None = None) -> Mapping:
         base = self._base_iri
@@ -230,12 +247,10 @@ class MqttAdapter:
         rules = dict.fromkeys(rule.filter for rule in mapping.readers)
         return [*rules, *(self._discovering.filters(broker) if self._discovering else ()), *own]
 
-    def _announced(self, broker: str, topic: str) -> bool:
-        return (
-            is_reserved(topic)
-            or is_death(topic)
-            or any(part is not None and part.covers(broker, topic) for part in (self._outward, self._discovering))
-        )
+    def _announced(self, broker: str, message: Message) -> bool:
+        if message.use.death or is_reserved(message.topic):
+            return True
+        return self._discovering is not None and self._discovering.covers(broker, message.topic)
 
     def _subscribe(self) -> None:
         """Subscribes to what is needed now; connections stay."""
@@ -259,7 +274,7 @@ class MqttAdapter:
         if self._feed is None and not any(self._filters(broker.name, broker.mapping) for broker in brokers):
             raise ConfigurationError("mqtt.host is set, but there is no [[stream]] rule in mapping/*.toml; add one")
         for broker in brokers:
-            broker.inbox.read_secrets()
+            broker.inbox.credentials = read_credentials(broker.settings, table_of(broker.name))
         async with asyncio.TaskGroup() as tasks:
             if self._states is not None:
                 tasks.create_task(self._states.run(), name="mqtt broker states")
@@ -345,12 +360,12 @@ class MqttAdapter:
             await broker.may_take(self._commits)
             batch: list[Message] = []
             with suppress(TimeoutError):  # readings that are held back are due some time
-                batch = await asyncio.wait_for(anext(broker.inbox), HELD_CHECK_S if self._commits.holds else None)
-            self._silence.committing(broker.name)
+                check_s = HELD_CHECK_S if self._commits.repeats.held else None
+                batch = await asyncio.wait_for(anext(broker.inbox), check_s)
+            for message in batch:
+                message.use = broker.uses.get(message.topic) or broker.find_use(message.topic)
             if self._discovering is not None:
-                outward = self._outward
-                others = [one for one in batch if outward is None or not outward.covers(broker.name, one.topic)]
-                await self._discovering.take_all(broker.name, others)
+                await self._discovering.take_all(broker.name, [message for message in batch if not message.use.own])
             taken = await self._take(broker, batch, tasks)
             while taken < len(batch):
                 await broker.may_take(self._commits)
@@ -360,7 +375,6 @@ class MqttAdapter:
     async def _take(self, broker: Broker, batch: list[Message], tasks: asyncio.TaskGroup) -> int:
         """Reads the first messages of a batch, and has them written. Returns how many."""
         began = asyncio.get_running_loop().time()
-        self._silence.committing(broker.name)
         trusted = self._trusted()
         readings: list[Reading] = []
         taken = 0
@@ -377,22 +391,28 @@ class MqttAdapter:
 
         async def write() -> None:
             await self._commits.write(written, one, before)
-            if self._outward is not None:
+            own = [message for message in batch if message.use.own]
+            reports: list[ReportedState[CommandRule]] = []
+            if broker.mapping.states is not None:
                 reports = [report for message in batch for report in self._reports(broker, message)]
-                await self._outward.take(broker.name, batch, reports)
+            if self._outward is not None and (own or reports):
+                await self._outward.take(broker.name, own, reports)
             broker.inbox.acknowledge(batch)
             broker.done()
-            took_s = asyncio.get_running_loop().time() - began
-            self._silence.committed(broker.name, took_s, others=bool(broker.under_way))
+            self._silence.note_commit(broker.name, asyncio.get_running_loop().time() - began)
 
         tasks.create_task(write(), name=f"mqtt commits {broker.name}")
         return taken
 
     def _reports(self, broker: Broker, message: Message) -> Iterator[ReportedState[CommandRule]]:
         """What a message says of the states of actuators."""
-        of_message = message.topic, message.payload
-        read = partial(broker.mapping.reports, *of_message, retained=message.retained, received=message.received)
-        for one in self._failures.guarded(message.topic, read) or ():
+        try:
+            found = broker.mapping.reports(
+                message.topic, message.payload, retained=message.retained, received=message.received
+            )
+        except Exception as error:
+            found = [self._failures.payload_error(message.topic, error)]
+        for one in found or ():
             if isinstance(one, PayloadError):
                 self._drop(message, one)
             else:
@@ -400,26 +420,28 @@ class MqttAdapter:
                 yield ReportedState(*one, retained=message.retained or one[1] is None)
 
     def _readings(self, broker: Broker, message: Message, trusted: bool) -> list[Reading]:
-        if self._outward is not None and self._outward.covers(broker.name, message.topic):
+        if message.use.own:
             return []
-        read = partial(
-            broker.mapping.readings,
-            message.topic,
-            message.payload,
-            retained=message.retained,
-            received=message.received,
-            properties=message.properties,
-            births=broker.births,
-            trusted=trusted,
-        )
-        if is_death(message.topic):
-            read = partial(_lost_readings, broker, message, self._owners)
-        found = self._failures.guarded(message.topic, read)
+        try:
+            if message.use.death:
+                found = _lost_readings(broker, message, self._owners)
+            else:
+                found = broker.mapping.readings(
+                    message.topic,
+                    message.payload,
+                    retained=message.retained,
+                    received=message.received,
+                    properties=message.properties,
+                    births=broker.births,
+                    trusted=trusted,
+                )
+        except Exception as error:
+            found = [self._failures.payload_error(message.topic, error)]
         if found or broker.mapping.covers(message.topic):
             self._last.keep(
                 message.topic, message.payload, message.received, broker=broker.name, retained=message.retained
             )
-        elif not self._announced(broker.name, message.topic):
+        elif not self._announced(broker.name, message):
             self.counters.dropped_unmapped += 1
             broker.leave_former(message.topic)
             self._warnings.reading(message.topic, "no mapping rule covers the topic")
@@ -457,15 +479,3 @@ def _lost_readings(broker: Broker, message: Message, owners: StreamOwners) -> li
 
 def _unlisted(problem: Problem) -> None:
     """For adapters without a list of problems."""
-
-
-def _reading_commits(
-    client: UpdatesClient, settings: MqttSettings, counters: MqttCounters, warn: Warn
-) -> ReadingCommits:
-    return ReadingCommits(
-        client,
-        kind="mqtt",
-        settings=settings,
-        counters=counters,
-        warn=warn,
-    )

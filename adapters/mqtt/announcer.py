@@ -6,7 +6,7 @@
        ▲                                                                                              │
        └── gateway:desiredState ◀──────────────────── command topic ◀─────────────────────────────────┘
 
-Without ``announce`` it only removes what an earlier run announced.
+Without `HomeTopics.announce` it only removes what an earlier run announced.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ logger = EventLogger(__name__)
 
 
 class Announcer:
-    """Runs beside the inbox of its broker. announce: whether anything is announced; warn: takes topic and reason of
-    commands that are not taken."""
+    """Runs beside the inbox of its broker. warn: takes topic and reason of commands that are not taken."""
 
     def __init__(
         self,
@@ -44,7 +43,6 @@ class Announcer:
         broker: OutputBroker,
         place: HomeTopics,
         *,
-        announce: bool,
         base_iri: str,
         version: str,
         warn: Callable[[str, str], None],
@@ -52,7 +50,6 @@ class Announcer:
         self._client = client
         self._broker = broker
         self._place = place
-        self._announce = announce
         self._warn = warn
         self._things = Things(base_iri, place, version)
         self._entities: dict[Term, Entity] = {}
@@ -62,14 +59,10 @@ class Announcer:
         self._unsent: dict[str, None] = {}
         self._found: set[str] = set()
         """Announcements of earlier runs, until the entities are known."""
-        self._missing = set(range(len(QUERIES))) if announce else set()
+        self._missing = set(range(len(QUERIES))) if place.announce else set()
         """Queries whose first result is not there yet."""
         self._connected = False
         self._work = asyncio.Event()
-
-    def covers(self, topic: str) -> bool:
-        """Whether `take` takes messages of the topic; nothing else reads them."""
-        return self._place.announces(topic) or (self._announce and self._place.commanded(topic) is not None)
 
     def connected(self, connected: bool) -> None:
         """A new connection may be to a broker that has lost its retained messages."""
@@ -80,13 +73,13 @@ class Announcer:
     def status(self) -> str:
         """In a few words; empty if nothing is announced."""
         count = len(self._entities)
-        return f"{count:,} {'entity' if count == 1 else 'entities'} announced" if self._announce else ""
+        return f"{count:,} {'entity' if count == 1 else 'entities'} announced" if self._place.announce else ""
 
     async def take(self, messages: Iterable[Message]) -> None:
-        """Takes the messages of a batch; returns when the gateway has taken or refused the commands."""
+        """Takes messages that `HomeTopics` covers; returns when the gateway has taken or refused the commands."""
         for message in messages:
             key = self._place.commanded(message.topic)
-            if key is not None and self._announce:
+            if key is not None and self._place.announce:
                 await self._command(key, message)
             elif self._place.announces(message.topic) and message.payload and message.topic not in self._wanted:
                 self._found.add(message.topic)
@@ -96,7 +89,7 @@ class Announcer:
         """Runs until cancelled. Raises an ExceptionGroup with UpstreamError when the client is closed."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._publish(), name="mqtt announcements")
-            if self._announce:
+            if self._place.announce:
                 for number in range(len(QUERIES)):
                     tasks.create_task(self._follow(number), name=f"mqtt announced {number}")
 

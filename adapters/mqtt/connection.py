@@ -3,16 +3,17 @@
 MQTT 3.1.1 or 5, manual acknowledgement. A broken connection stays broken; the inbox makes the next one.
 
 The adapter has topics of its own below ``lamplighter/<client id>/``: ``status`` says "online" or "offline" (retained;
-the broker says "offline" when the connection breaks), ``canary`` see `canary`. ``things/.../state`` and
+the broker says "offline" when the connection breaks), ``canary`` see `Canary`. ``things/.../state`` and
 ``things/.../set`` are those of `announcer`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import MQTTErrorCode
@@ -22,7 +23,6 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from lamplighter.adapters.devices.sender import RefusedByDevice
 from lamplighter.adapters.mapping.patterns import own_topics
-from lamplighter.adapters.mqtt.canary import Canary
 from lamplighter.adapters.mqtt.credentials import BrokerCredentials
 from lamplighter.adapters.mqtt.link import End, PahoConnection
 from lamplighter.adapters.mqtt.settings import BrokerSettings
@@ -38,8 +38,106 @@ NOT_AUTHORIZED = 0x87
 BEHIND_S, BEHIND_MAX = 10.0, 6
 """How long the canary behind the queued messages may take, and how many are sent: a broker whose queue is full drops
 them."""
+_NUMBERS = itertools.count(1)
 _BEHIND = b"behind "
 """The canary that comes behind the messages that the broker has queued for the session."""
+
+ANSWER_S = 10.0
+"""How long a canary may take. It comes behind the messages that the broker queued, which count as well."""
+SHORT_S, SHORT_MAX = 5.0, 3
+"""Some brokers answer a forbidden message by ending the connection. After so many connections in a row that ended so
+soon, before a canary has ever come back, no more are sent."""
+
+Verdict = Literal["wait", "send", "subscribe", "deaf", "given up"]
+
+
+class Canary:
+    """Whether messages still arrive. It decides what to do about silence; the connection does it.
+
+    An open socket does not prove it: a broker that lost its state answers pings and sends nothing. So the adapter sends
+    messages to itself. The first canary follows each connection, later ones follow a silence. Any other message is as
+    good. A broker may not permit their topic. So one that has never come back proves nothing: no connection ends for
+    it, and no more are sent.
+
+    It outlives connections. interval_s: of silence before the next canary; 0: never one. All times: of one monotonic
+    clock, in seconds.
+    """
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
+        self._returned = False
+        self._short = 0
+        self._connected_at: float | None = None
+        self.given_up = False
+        """None ever came back: the broker does not permit its topic."""
+        self.arrivals = 0
+        """Messages and canaries that came."""
+        self._heard_at: float | None = None
+        self._sent_at: float | None = None
+        self._asked_again = False
+
+    @property
+    def used(self) -> bool:
+        """Whether canaries are sent."""
+        return bool(self._interval_s) and not self.given_up
+
+    def demand(self, now: float) -> None:
+        """The next canary is due now, unless one is on its way."""
+        if self._heard_at is not None and self._sent_at is None:
+            self._heard_at = min(self._heard_at, now - self._interval_s)
+
+    def connected(self, now: float) -> None:
+        """On a new connection; its subscriptions do not stand yet."""
+        self._connected_at = now
+        self._heard_at = self._sent_at = None
+        self._asked_again = False
+
+    def end(self, now: float) -> None:
+        """The connection has ended, if there was one."""
+        if self._connected_at is not None and not self._returned:
+            self._short = self._short + 1 if now - self._connected_at < SHORT_S else 0
+            self.given_up = self.given_up or self._short >= SHORT_MAX
+        self._connected_at = None
+
+    def subscribed(self, now: float) -> None:
+        """The subscriptions stand: the first canary is due."""
+        self._heard_at = now - self._interval_s
+        self._sent_at = None
+
+    def returned(self, now: float) -> None:
+        """The canary came back."""
+        self._returned = True
+        self.heard(now)
+
+    def heard(self, now: float) -> None:
+        """A message came."""
+        self.arrivals += 1
+        self._heard_at = now
+        self._sent_at = None
+        self._asked_again = False
+
+    def pause(self) -> None:
+        """Messages are not read for a while, so that silence means nothing."""
+        self._sent_at = None
+
+    def verdict(self, now: float) -> Verdict:
+        """What to do now: wait; send a canary; subscribe again, as the broker seems to have lost the subscriptions;
+        end the connection, which is deaf; or say that canaries are given up."""
+        if self._heard_at is None or not self.used:
+            return "wait"
+        if self._sent_at is None:
+            if now - self._heard_at < self._interval_s:
+                return "wait"
+            self._sent_at = now
+            return "send"
+        if now - self._sent_at < ANSWER_S:
+            return "wait"
+        if self._asked_again:
+            self.given_up = not self._returned
+            return "deaf" if self._returned else "given up"
+        self._asked_again = True
+        self._heard_at = None  # until the subscriptions stand again
+        return "subscribe"
 
 
 class ConnectionListener(Protocol):
@@ -76,14 +174,13 @@ class BrokerConnection(PahoConnection):
         filters: Sequence[str],
         listener: ConnectionListener,
         *,
-        number: int,
         credentials: BrokerCredentials,
         canary: Canary,
         receive_max: int,
     ) -> None:
         """canary: of the session."""
         super().__init__(settings, credentials, client_id=settings.session, kept=True, receive_max=receive_max)
-        self.number = number
+        self.number = next(_NUMBERS)
         self._listener = listener
         self._filters = filters
         self._asked: dict[int, Sequence[str]] = {}
@@ -180,11 +277,6 @@ class BrokerConnection(PahoConnection):
     def _shared(self, topic_filter: str) -> str:
         group = self.settings.shared
         return f"$share/{group}/{topic_filter}" if group else topic_filter
-
-    def acknowledge(self, mids: Sequence[int]) -> None:
-        """Acknowledges messages at QoS 1, in this order."""
-        if mids:
-            self.client.acknowledge(mids)
 
     async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None:
         """Returns once the broker has acknowledged the message; at QoS 0 once it is given to the socket.

@@ -82,7 +82,7 @@ class Discovering:
 
     def covers(self, broker: str, topic: str) -> bool:
         """Whether `take_all` takes messages of the topic."""
-        return self._announcements.covers(topic) or self._availabilities.covers(broker, topic)
+        return self._announcements.covers(topic) or (broker, topic) in self._availabilities.topics
 
     def says_online(self, device: Term) -> bool:
         """Whether an availability topic has said whether a device is online. device: its IRI."""
@@ -114,12 +114,13 @@ class Discovering:
                 await self.feed.ready.wait()
                 self.take(broker, message.topic, message.payload)
                 await asyncio.sleep(0)  # a list of devices may take a second
-            states = self._availabilities.read(broker, message.topic, message.payload)
-            if states:
-                self.feed.say_online(states)
-            if not message.retained:
-                for identity in self._availabilities.online_at(broker, message.topic):
-                    self.returned(self.feed.entries[identity].device)
+            if (broker, message.topic) in self._availabilities.topics:
+                states = self._availabilities.read(broker, message.topic, message.payload)
+                if states:
+                    self.feed.say_online(states)
+                if not message.retained:
+                    for identity in self._availabilities.online_at(broker, message.topic):
+                        self.returned(self.feed.entries[identity].device)
 
     def take(self, broker: str, topic: str, payload: bytes) -> None:
         """Reads an announcement; what follows from it is written by the feed."""

@@ -153,11 +153,12 @@ _LIGHT = GATEWAY + "light"
 
 class HomeTopics(NamedTuple):
     """Where an adapter announces. session: its client id at the broker; topics: what its own topics begin with; prefix:
-    of the topics of announcements."""
+    of the topics of announcements; announce: whether anything is announced."""
 
     session: str
     topics: str
     prefix: str = PREFIX
+    announce: bool = True
 
     @property
     def node(self) -> str:
@@ -168,6 +169,10 @@ class HomeTopics(NamedTuple):
     def filters(self) -> tuple[str, str]:
         """What it reads there: commands, and its own announcements of earlier runs."""
         return f"{self.topics}things/+/set", f"{self.prefix}/+/{self.node}/+/config"
+
+    def covers(self, topic: str) -> bool:
+        """Whether messages of the topic are for what is announced, and for nothing else."""
+        return self.announces(topic) or (self.announce and self.commanded(topic) is not None)
 
     def announces(self, topic: str) -> bool:
         """Whether a topic is that of an announcement of its own."""

@@ -19,15 +19,12 @@ import random
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 import paho.mqtt.client as mqtt
 
-from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX
 from lamplighter.adapters.mapping.patterns import own_topics
-from lamplighter.adapters.mqtt.canary import Canary
-from lamplighter.adapters.mqtt.connection import BrokerConnection
-from lamplighter.adapters.mqtt.credentials import BrokerCredentials, read_credentials
+from lamplighter.adapters.mqtt.connection import BrokerConnection, Canary
+from lamplighter.adapters.mqtt.credentials import BrokerCredentials
 from lamplighter.adapters.mqtt.link import End
 from lamplighter.adapters.mqtt.messages import Message, MessageQueue
 from lamplighter.adapters.mqtt.retained import RetainedStates
@@ -62,31 +59,22 @@ class InboxCounters:
 class Inbox:
     """Batches of messages: ``async for batch in inbox``, while `run` runs beside it.
 
-    A batch has up to ``batch_max`` messages in order of receipt. Each batch is to be given to `acknowledge`, once and
-    in order. filters: topic filters to subscribe to. clock: gives the time of receipt. table: the table of
-    lamplighter.toml that describes the broker, for messages. queue_max: see `MqttSettings`. forget: filters that the
-    broker's session may still have and that are to end. subscribed: set while the broker has granted the subscriptions;
-    tried: set once it has, or once an attempt has failed. bytes_max: how much of the payload of a topic is kept. asks:
-    messages, topic and payload, to publish on each connection once subscribed. on_state: called with each change of the
-    connection: whether there is one with its subscriptions, and why not, or what is wrong nevertheless. on_full: called
-    when enough messages wait for a full batch.
+    A batch has messages in order of receipt. Each batch is to be given to `acknowledge`, once and in order. filters:
+    topic filters to subscribe to. subscribed: set while the broker has granted the subscriptions; tried: set once it
+    has, or once an attempt has failed. asks: messages, topic and payload, to publish on each connection once
+    subscribed. on_state: called with each change of the connection: whether there is one with its subscriptions, and
+    why not, or what is wrong nevertheless. credentials: for the broker, set before `run`.
     """
 
     def __init__(
         self,
         settings: BrokerSettings,
         filters: Sequence[str],
+        queue: MessageQueue,
         *,
-        clock: Callable[[], datetime],
         counters: InboxCounters,
-        table: str = "mqtt",
-        batch_max: int = 256,
-        queue_max: int = 1024,
-        forget: Sequence[str] = (),
-        bytes_max: Callable[[str], int] = lambda topic: PAYLOAD_BYTES_MAX,
         asks: Sequence[tuple[str, str]] = (),
         on_state: Callable[[bool, str], None] = lambda connected, reason: None,
-        on_full: Callable[[], None] = lambda: None,
     ) -> None:
         self.counters = counters
         self._on_state = on_state
@@ -94,21 +82,20 @@ class Inbox:
         self.tried = asyncio.Event()
         self._settings = settings
         self._filters = filters
-        self._clock = clock
-        self._table = table
-        self._queue = MessageQueue(batch_max, queue_max, bytes_max, on_full=on_full, on_space=self._resume)
-        self._forget = forget
+        self.queue = queue
+        queue.on_space = self._resume
+        self._forget: Sequence[str] = ()
         self._asks = asks
         self._canary = Canary(settings.canary_s)
-        self._credentials = BrokerCredentials()
+        self.credentials = BrokerCredentials()
         self._connection: BrokerConnection | None = None
         self._filters_granted = False
         self._retained = RetainedStates(
             settings,
-            credentials=lambda: self._credentials,
+            credentials=lambda: self.credentials,
             filters=lambda: self._filters,
-            room=self._queue.space.wait,
-            enqueue=lambda message: self._enqueue(self._message(message, 0)),
+            room=self.queue.space.wait,
+            enqueue=self._take_retained,
             on_problem=self._tell_problem,
         )
         self._unacknowledged: dict[int, Message] = {}
@@ -118,25 +105,25 @@ class Inbox:
 
     def __len__(self) -> int:
         """Messages that wait."""
-        return len(self._queue)
-
-    @property
-    def full(self) -> bool:
-        """Whether enough messages wait for a full batch."""
-        return self._queue.full
+        return len(self.queue)
 
     def __aiter__(self) -> AsyncIterator[list[Message]]:
         return self
 
     async def __anext__(self) -> list[Message]:
         """The next messages. Waits for one; never ends. Cancelling it loses none."""
-        return await self._queue.batch()
+        return await self.queue.batch()
 
     def acknowledge(self, batch: Sequence[Message]) -> None:
         """Sends the PUBACKs of a batch; where a connection is gone, once the broker has sent the message again."""
         for message in batch:
             message.done = True
+        self.queue.under_way -= len(batch)
         self._acknowledge(batch)
+
+    def forget(self, filters: Sequence[str]) -> None:
+        """Ends subscriptions that the broker's session may still have. To be called before `run`."""
+        self._forget = filters
 
     def change_filters(self, filters: Sequence[str], new_readers: Sequence[str] = ()) -> None:
         """Subscribes to other filters. A connection stays; new filters are granted before former ones end.
@@ -189,10 +176,6 @@ class Inbox:
         """Sends the next canary at once, so that `arrivals` grows if messages still arrive."""
         self._canary.demand(asyncio.get_running_loop().time())
 
-    def read_secrets(self) -> None:
-        """Reads password and certificates. Raises ConfigurationError."""
-        self._credentials = read_credentials(self._settings, self._table)
-
     @property
     def problem(self) -> str:
         """What is wrong although the broker is connected; empty: nothing."""
@@ -212,7 +195,7 @@ class Inbox:
         loop = asyncio.get_running_loop()
         delay_s = BACKOFF_MIN_S
         while True:
-            await self._queue.space.wait()  # a connection whose messages nobody reads would only be lost again
+            await self.queue.space.wait()  # a connection whose messages nobody reads would only be lost again
             started, connections = loop.time(), self.counters.connections
             end = await self._connect_once()
             self.tried.set()
@@ -240,8 +223,7 @@ class Inbox:
             self._settings,
             self._filters,
             self,
-            number=self.counters.attempts,
-            credentials=self._credentials,
+            credentials=self.credentials,
             canary=self._canary,
             receive_max=RECEIVE_MAX,
         )
@@ -312,7 +294,8 @@ class Inbox:
 
     def on_message(self, connection: BrokerConnection, message: mqtt.MQTTMessage) -> None:
         """Puts a message into the queue, unless the inbox still holds it; a full queue stops the reading."""
-        arrived = self._message(message, connection.number)
+        self.counters.received += 1
+        arrived = self.queue.message(message, connection.number)
         self._retained.hear(arrived.topic, message)
         if message.qos > 0:
             known = self._unacknowledged.get(message.mid)
@@ -326,18 +309,18 @@ class Inbox:
             self._unacknowledged[message.mid] = arrived
         self._enqueue(arrived)
 
+    def _take_retained(self, message: mqtt.MQTTMessage) -> None:
+        self.counters.received += 1
+        self._enqueue(self.queue.message(message, 0))
+
     def _enqueue(self, message: Message) -> None:
-        self._queue.append(message)
-        if not self._queue.space.is_set() and self._connection is not None and self._connection.alive:
+        self.queue.append(message)
+        if not self.queue.space.is_set() and self._connection is not None and self._connection.alive:
             self._connection.pause()
 
     def _resume(self) -> None:
         if self._connection is not None:
             self._connection.resume()
-
-    def _message(self, message: mqtt.MQTTMessage, connection: int) -> Message:
-        self.counters.received += 1
-        return self._queue.message(message, self._clock(), connection)
 
     def _acknowledge(self, messages: Sequence[Message]) -> None:
         """Sends the PUBACKs, or leaves them to the redelivery when the messages' connection is gone."""
@@ -345,7 +328,8 @@ class Inbox:
         if connection is None or not connection.alive:
             return
         due = [message for message in messages if message.qos and message.connection == connection.number]
-        connection.acknowledge([message.mid for message in due])
+        if due:
+            connection.client.acknowledge([message.mid for message in due])
         for message in due:
             if self._unacknowledged.get(message.mid) is message:
                 del self._unacknowledged[message.mid]

@@ -11,7 +11,7 @@ import socket
 import ssl
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
@@ -54,10 +54,8 @@ class _BufferedClient(mqtt.Client):
     """A paho client that reads many packets at once, and acknowledges many at once.
 
     paho reads a packet in three or four pieces, and writes each acknowledgement by itself. System calls would be half
-    of the adapter's work. received: called with each message; paho would look for callbacks by its topic, under locks.
+    of the adapter's work.
     """
-
-    received: Callable[[mqtt.MQTTMessage], None]
 
     _received = b""
     _taken = 0
@@ -73,9 +71,6 @@ class _BufferedClient(mqtt.Client):
             self._received, self._taken = super()._sock_recv(RECEIVED_BYTES), 0
         start, self._taken = self._taken, self._taken + bufsize
         return self._received[start : self._taken]
-
-    def _handle_on_message(self, message: mqtt.MQTTMessage) -> None:
-        self.received(message)
 
     def acknowledge(self, mids: Sequence[int]) -> None:
         """Sends the PUBACKs of messages at QoS 1 (MQTT 3.1.1, 3.4; MQTT 5 has the same short form)."""
@@ -141,7 +136,8 @@ class PahoConnection(ABC):
             client.tls_set_context(credentials.tls)
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
-        client.received = self.on_message
+        # paho would look for callbacks by the topic, under locks.
+        client._handle_on_message = self.on_message  # type: ignore[method-assign]
 
     @abstractmethod
     def on_accepted(self, session_present: bool) -> None:

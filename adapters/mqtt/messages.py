@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
+from typing import NamedTuple
 
 import paho.mqtt.client as mqtt
+from paho.mqtt.properties import Properties
 
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX
 
@@ -23,11 +25,22 @@ PROPERTY_CHARS_MAX = 1_024
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
+class TopicUse(NamedTuple):
+    """What messages of a topic are for, as far as the topic alone tells. own: for what the adapter announces, and for
+    nothing else (`HomeTopics.covers`); death: of Sparkplug."""
+
+    own: bool
+    death: bool
+
+
+OTHER_USE = TopicUse(own=False, death=False)
+
+
 @dataclass(slots=True, eq=False)
 class Message:
     """A message of the broker. payload: cut behind `PAYLOAD_BYTES_MAX` + 1 bytes; received: by the inbox's clock;
     properties: user properties of MQTT 5; connection: number of the connection that takes its acknowledgement; done: it
-    may be acknowledged."""
+    may be acknowledged; use: of its topic."""
 
     topic: str
     payload: bytes
@@ -38,27 +51,31 @@ class Message:
     mid: int
     qos: int
     done: bool = False
+    use: TopicUse = OTHER_USE
 
 
 class MessageQueue:
     """A bounded queue that gives out batches.
 
-    batch_max: messages of a batch; queue_max: of the queue. bytes_max: how much of the payload of a topic is kept.
-    on_full: called when enough messages wait for a full batch. space: not set while the queue is full; then set once
-    half of it is taken, and on_space called.
+    batch_max: messages of a batch; queue_max: of the queue (`MqttSettings`). clock: gives the time of receipt.
+    bytes_max: how much of the payload of a topic is kept. on_full: called when enough messages wait for a full batch.
+    space: not set while the queue is full; then set once half of it is taken, and on_space called. under_way: messages
+    that were given out, and are not taken back by `Inbox.acknowledge`.
     """
 
     def __init__(
         self,
-        batch_max: int,
-        queue_max: int,
-        bytes_max: Callable[[str], int],
+        batch_max: int = 256,
+        queue_max: int = 1024,
         *,
-        on_full: Callable[[], None],
-        on_space: Callable[[], None],
+        clock: Callable[[], datetime],
+        bytes_max: Callable[[str], int] = lambda topic: PAYLOAD_BYTES_MAX,
+        on_full: Callable[[], None] = lambda: None,
     ) -> None:
         self._batch_max, self._queue_max = batch_max, queue_max
-        self._bytes_max, self._on_full, self._on_space = bytes_max, on_full, on_space
+        self._clock, self._bytes_max, self._on_full = clock, bytes_max, on_full
+        self.on_space: Callable[[], None] = lambda: None
+        self.under_way = 0
         self._messages: deque[Message] = deque()
         self._waiting_bytes = 0
         self._arrived = asyncio.Event()
@@ -83,7 +100,8 @@ class MessageQueue:
         half_empty = len(self._messages) <= self._queue_max // 2 and self._waiting_bytes <= WAITING_BYTES_MAX // 2
         if half_empty and not self.space.is_set():
             self.space.set()
-            self._on_space()
+            self.on_space()
+        self.under_way += len(batch)
         return batch
 
     def append(self, message: Message) -> None:
@@ -96,34 +114,33 @@ class MessageQueue:
         if len(self._messages) >= self._queue_max or self._waiting_bytes >= WAITING_BYTES_MAX:
             self.space.clear()
 
-    def message(self, message: mqtt.MQTTMessage, received: datetime, connection: int) -> Message:
+    def message(self, message: mqtt.MQTTMessage, connection: int) -> Message:
         """A message of the broker, as the queue keeps it."""
         try:
             topic = message.topic
         except UnicodeDecodeError:
             topic = ""  # which the mapping refuses
+        size = len(message.payload)
+        if size > PAYLOAD_BYTES_MAX:
+            size = self._kept_bytes(topic, size)
         return Message(
             topic=topic,
-            payload=bytes(message.payload[: self._size(topic, len(message.payload)) + 1]),  # enough to be refused
+            payload=bytes(message.payload[: size + 1]),  # enough to be refused
             retained=message.retain,
-            received=received,
-            properties=_user_properties(message),
+            received=self._clock(),
+            properties=_NO_PROPERTIES if message.properties is None else _user_properties(message.properties),
             connection=connection,
             mid=message.mid,
             qos=message.qos,
         )
 
-    def _size(self, topic: str, size: int) -> int:
-        """How many bytes of a payload are kept: few of a large one while others wait."""
-        if size <= PAYLOAD_BYTES_MAX:
-            return size
+    def _kept_bytes(self, topic: str, size: int) -> int:
+        """How many bytes of a large payload are kept: few while others wait."""
         waiting = sum(len(one.payload) for one in self._messages if len(one.payload) > PAYLOAD_BYTES_MAX + 1)
         return self._bytes_max(topic) if waiting + size <= LARGE_BYTES_MAX else PAYLOAD_BYTES_MAX
 
 
-def _user_properties(message: mqtt.MQTTMessage) -> Mapping[str, str]:
+def _user_properties(properties: Properties) -> Mapping[str, str]:
     """Those of MQTT 5 (its section 3.3.2.3.7); of two with one name the last."""
-    found = getattr(message.properties, "UserProperty", None)
-    if not found:
-        return _NO_PROPERTIES
+    found = getattr(properties, "UserProperty", ())
     return {name: value for name, value in found[-PROPERTIES_MAX:] if len(name) + len(value) <= PROPERTY_CHARS_MAX}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from importlib.metadata import version
 from typing import Protocol
 
-from lamplighter.adapters.client import AdapterClient
 from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.devices.output import Output, OutputPolicy, ReportedState
 from lamplighter.adapters.mapping import CommandRule, PublishRule
@@ -20,13 +18,14 @@ from lamplighter.adapters.mqtt.messages import Message
 from lamplighter.adapters.mqtt.publishing import RowPublisher
 from lamplighter.adapters.mqtt.sender import MqttSender, output_status
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.engine.terms import iri
 from lamplighter.ontology.vocabulary import GATEWAY
 
 
 def place(broker: BrokerSettings, settings: MqttSettings) -> HomeTopics:
     """Where the adapter announces at a broker."""
-    return HomeTopics(broker.session, own_topics(broker.session), settings.discovery_prefix[0])
+    return HomeTopics(broker.session, own_topics(broker.session), settings.discovery_prefix[0], broker.announce)
 
 
 def announced_filters(settings: MqttSettings, name: str) -> Sequence[str]:
@@ -44,38 +43,10 @@ class Warnings(Protocol):
 
 
 class Outward:
-    """The parts that send. inboxes: the brokers by name; reader: as for `RowPublisher`; adopted: as for
-    `MqttSender`."""
+    """The parts that send: states of actuators, rows of queries, and by the names of brokers what is announced."""
 
-    def __init__(
-        self,
-        settings: MqttSettings,
-        client: AdapterClient,
-        inboxes: Mapping[str, Inbox],
-        *,
-        base_iri: str,
-        now: Callable[[], datetime],
-        warnings: Warnings,
-        reader: Callable[[str, str], str | None],
-        adopted: Callable[[CommandRule], bool],
-    ) -> None:
-        sender = MqttSender(inboxes, settings.commands, now, adopted)
-        # Over MQTT only: a CoAP device that was rebooted reports another state, and is no person.
-        follows = frozenset(iri(GATEWAY + name) for name, kind in KINDS.items() if kind.follows)
-        self._output = Output(client, sender, OutputPolicy("mqtt", follows=follows), note=warnings.state)
-        self._rows = RowPublisher(client, inboxes, warnings.outward, reader)
-        self._announcers = {
-            name: Announcer(
-                client,
-                inboxes[name],
-                place(broker, settings),
-                announce=broker.announce,
-                base_iri=base_iri,
-                version=version("lamplighter"),
-                warn=warnings.outward,
-            )
-            for name, broker in settings.all_brokers().items()
-        }
+    def __init__(self, output: Output[CommandRule], rows: RowPublisher, announcers: Mapping[str, Announcer]) -> None:
+        self._output, self._rows, self._announcers = output, rows, announcers
 
     def change_rules(
         self, files: Sequence[CommandRule], dataset: Sequence[CommandRule], publishes: Iterable[PublishRule]
@@ -84,17 +55,14 @@ class Outward:
         self._output.change_rules(files, dataset)
         self._rows.change_rules(publishes)
 
-    def covers(self, broker: str, topic: str) -> bool:
-        """Whether a message of the topic is for this adapter alone."""
-        return self._announcers[broker].covers(topic)
-
     def connected(self, broker: str, connected: bool) -> None:
         self._announcers[broker].connected(connected)
 
     async def take(
         self, broker: str, messages: Iterable[Message], reports: Iterable[ReportedState[CommandRule]]
     ) -> None:
-        """Takes a batch, and what it reports of actuators; returns when the dataset has it."""
+        """Takes messages of a batch that are the adapter's own, and what all report of actuators; returns when the
+        dataset has it."""
         await self._output.take(reports)
         await self._announcers[broker].take(messages)
 
@@ -121,3 +89,32 @@ class Outward:
         """In a few words, each part after a comma."""
         texts = [output_status(self._output), self._rows.status(), *(one.status() for one in self._announcers.values())]
         return "".join(f", {text}" for text in texts if text)
+
+
+def outward(
+    settings: MqttSettings,
+    context: AdapterContext,
+    inboxes: Mapping[str, Inbox],
+    *,
+    warnings: Warnings,
+    reader: Callable[[str, str], str | None],
+    adopted: Callable[[CommandRule], bool],
+) -> Outward:
+    """inboxes: the brokers by name; reader: as for `RowPublisher`; adopted: as for `MqttSender`."""
+    client = context.client
+    sender = MqttSender(inboxes, settings.commands, context.now, adopted)
+    # Over MQTT only: a CoAP device that was rebooted reports another state, and is no person.
+    follows = frozenset(iri(GATEWAY + name) for name, kind in KINDS.items() if kind.follows)
+    announcers = {
+        name: Announcer(
+            client,
+            inboxes[name],
+            place(broker, settings),
+            base_iri=context.base_iri,
+            version=version("lamplighter"),
+            warn=warnings.outward,
+        )
+        for name, broker in settings.all_brokers().items()
+    }
+    output = Output(client, sender, OutputPolicy("mqtt", follows=follows), note=warnings.state)
+    return Outward(output, RowPublisher(client, inboxes, warnings.outward, reader), announcers)

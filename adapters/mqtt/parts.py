@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from lamplighter.adapters.mapping import CommandRule, Mapping, PublishRule, StreamRule, load_mapping
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
-from lamplighter.adapters.mqtt.adapter import NO_RULES, MqttAdapter
+from lamplighter.adapters.mqtt.adapter import MqttAdapter
 from lamplighter.adapters.mqtt.credentials import read_credentials, table_of, with_passwords
 from lamplighter.adapters.mqtt.discovering import Discovering
 from lamplighter.adapters.mqtt.discovery.announcements import formats_of
@@ -25,6 +25,7 @@ class MqttParts:
 
     def adapter(self, context: AdapterContext, before: MqttParts | None) -> MqttAdapter:
         settings, client = self.settings, context.client
+        context = replace(context, base_iri=self.base_iri)
         discovering = None
         if settings.discovery:
             discovering = Discovering(
@@ -34,19 +35,17 @@ class MqttParts:
                 adopt=settings.adopt,
                 devices_max=settings.devices_max,
             )
-        return MqttAdapter(
+        adapter = MqttAdapter(
             settings,
             Mapping(*self.rules),
-            client,
-            former=NO_RULES if before is None else Mapping(*before.rules),
-            trusted=context.trusted,
+            context,
             rules=DatasetRules(self.base_iri, settings.publish),
             feed=client,
             discovering=discovering,
-            base_iri=self.base_iri,
-            tried=context.tried,
-            last=context.last,
         )
+        if before is not None:
+            adapter.forget(Mapping(*before.rules))
+        return adapter
 
     def adopt(self, running: MqttAdapter, before: MqttParts) -> bool:
         if replace(before, rules=self.rules) != self:

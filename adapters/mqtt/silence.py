@@ -14,17 +14,21 @@ nothing is written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections import abc
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
-from lamplighter.adapters.client import AdapterClient, UpdatesClient
+from lamplighter.adapters.client import AdapterClient
 from lamplighter.adapters.devices.availability import online_update
 from lamplighter.adapters.devices.intervals import Intervals, Learned, ReportingChannel, interval_update
 from lamplighter.adapters.lasting_updates import write
 from lamplighter.adapters.literals import NUMBERS, OFFLINE
+from lamplighter.adapters.mapping import Mapping
 from lamplighter.adapters.model.readings import Reading
+from lamplighter.adapters.mqtt.inbox import Inbox
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -62,17 +66,13 @@ logger = EventLogger(__name__)
 
 
 class SilenceBroker(Protocol):
-    """The inbox of a broker. subscribed: set while it is connected; its length: messages that wait."""
+    """A broker of the adapter: its connection, and the rules for it."""
 
     @property
-    def subscribed(self) -> asyncio.Event: ...
+    def inbox(self) -> Inbox: ...
 
     @property
-    def arrivals(self) -> int | None: ...
-
-    def demand_canary(self) -> None: ...
-
-    def __len__(self) -> int: ...
+    def mapping(self) -> Mapping: ...
 
 
 class _FormerStream(NamedTuple):
@@ -86,37 +86,27 @@ class _FormerStream(NamedTuple):
 
 
 class Silence:
-    """The devices of an adapter. factor: learned intervals of silence before a device is offline, 0: nothing is done;
-    topics_max: topics that are watched.
-
-    clock: wall time, for people; elapsed: seconds of a monotonic clock; says_online: whether an availability topic
-    says if a device is online; covers: whether a rule reads a topic of a broker. feed: reads what an earlier run has
-    learned; None: nothing.
+    """The devices of an adapter. intervals: without a factor, nothing is done. feed: reads what an earlier run has
+    learned; None: nothing. says_online: whether an availability topic says if a device is online. brokers: by name.
     """
 
     def __init__(
         self,
-        client: UpdatesClient,
+        context: AdapterContext,
+        intervals: Intervals,
         feed: AdapterClient | None,
+        brokers: abc.Mapping[str, SilenceBroker],
         *,
-        factor: float,
-        topics_max: int,
-        clock: Callable[[], datetime],
-        elapsed: Callable[[], float],
         says_online: Callable[[Term], bool],
-        covers: Callable[[str, str], bool],
     ) -> None:
-        self.brokers: Mapping[str, SilenceBroker] = {}
-        self._client, self._feed = client, feed
-        self._used = factor > 0
-        self._clock, self._elapsed = clock, elapsed
-        self._says_online, self._covers = says_online, covers
-        self._intervals = Intervals(factor, topics_max)
+        self._client, self._feed, self._brokers = context.client, feed, brokers
+        self._clock, self._elapsed = context.now, context.elapsed
+        self._says_online = says_online
+        self._intervals = intervals
         self._former: list[_FormerStream] = []
         """Rows of the query whose topic no rule reads yet: the rules of the dataset come later."""
         self._rules_known = False
         self._connected: set[str] = set()
-        self._busy: set[str] = set()
         self._asked: dict[Term, dict[Hashable, int | None]] = {}
         """Of devices that are overdue: arrivals at their brokers when that was seen first."""
         self._seen: dict[Term, datetime] = {}
@@ -128,7 +118,7 @@ class Silence:
 
     def take(self, broker: str, readings: Iterable[Reading]) -> None:
         """Takes the readings of a batch. Retained ones and deaths are no sign of life."""
-        if not self._used:
+        if not self._intervals.factor:
             return
         reports: dict[tuple[str, Term], tuple[Term, list[Term]]] = {}
         for reading in readings:
@@ -152,14 +142,8 @@ class Silence:
         elif not connected:
             self._connected.discard(broker)
 
-    def committing(self, broker: str) -> None:
-        """A batch of the broker goes to the gateway."""
-        self._busy.add(broker)
-
-    def committed(self, broker: str, took_s: float, *, others: bool) -> None:
-        """The batch is committed. What came meanwhile may have waited. others: whether there are more on their way."""
-        if not others:
-            self._busy.discard(broker)
+    def note_commit(self, broker: str, took_s: float) -> None:
+        """A batch of a broker took so long. What came meanwhile may have waited."""
         if took_s > STALL_S:
             self._intervals.interrupted(broker, self._elapsed())
 
@@ -169,13 +153,15 @@ class Silence:
         self._rules_known = known
         self._restore()
         self._intervals.keep(
-            lambda channel, stream: stream not in changed and self._covers(str(channel.source), channel.name)
+            lambda channel, stream: (
+                stream not in changed and self._brokers[str(channel.source)].mapping.covers(channel.name)
+            )
         )
         self._changed()
 
     async def run(self) -> None:
         """Runs until cancelled. Raises an ExceptionGroup with UpstreamError when the client is closed."""
-        if not self._used:
+        if not self._intervals.factor:
             return
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._write(), name="mqtt silence updates")
@@ -215,7 +201,7 @@ class Silence:
         former, self._former = self._former, []
         now = self._elapsed()
         for one in former:
-            broker = next((name for name in self.brokers if self._covers(name, one.topic)), None)
+            broker = next((name for name, found in self._brokers.items() if found.mapping.covers(one.topic)), None)
             if broker is None:
                 self._former.append(one)
                 continue
@@ -242,22 +228,22 @@ class Silence:
 
     def _ready(self, source: Hashable) -> bool:
         """Whether a report of a device would have arrived and been taken, if the broker delivers."""
-        broker = self.brokers[str(source)]
-        return broker.subscribed.is_set() and not len(broker) and source not in self._busy
+        inbox = self._brokers[str(source)].inbox
+        return inbox.subscribed.is_set() and not len(inbox) and not inbox.queue.under_way
 
     def _mark(self, now: float) -> None:
         """Marks the devices that are overdue, once their brokers have delivered something since that was seen."""
         asked, self._asked = self._asked, {}
         for device in self._intervals.overdue(now, self._ready):
-            brokers = {one: self.brokers[str(one)] for one in self._intervals.sources(device)}
+            inboxes = {one: self._brokers[str(one)].inbox for one in self._intervals.sources(device)}
             before = asked.get(device)
-            arrivals = {name: broker.arrivals for name, broker in brokers.items()}
+            arrivals = {name: inbox.arrivals for name, inbox in inboxes.items()}
             if before is None or any(
                 count is not None and count == before.get(name) for name, count in arrivals.items()
             ):
                 self._asked[device] = arrivals if before is None else before
-                for broker in brokers.values():
-                    broker.demand_canary()
+                for inbox in inboxes.values():
+                    inbox.demand_canary()
                 continue
             seen = self._intervals.mark(device)
             if not self._says_online(device):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.problem_writer import ProblemWriter
-from lamplighter.adapters.model.owners import StreamOwners
+from lamplighter.adapters.model.commits import StreamOwners
 from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources.counters import ResourceCounters
 from lamplighter.adapters.resources.exchange import ResourceSettings

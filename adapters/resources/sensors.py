@@ -25,8 +25,13 @@ from lamplighter.adapters.devices.intervals import Intervals, ReportingChannel
 from lamplighter.adapters.literals import NUMBERS
 from lamplighter.adapters.mapping import ReadingRules, ResourceRule, uris
 from lamplighter.adapters.mapping.rules import changed_reads
-from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S, in_slices
-from lamplighter.adapters.model.commits import ReadingCommits, Writing
+from lamplighter.adapters.model.commits import (
+    BATCH_READINGS_MAX,
+    HELD_CHECK_S,
+    ReadingCommits,
+    Writing,
+    in_slices,
+)
 from lamplighter.adapters.model.failures import Failures
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.resources.basis import AdapterBasis
@@ -312,7 +317,7 @@ class ResourceSensors:
     async def _write_turns(self) -> None:
         while True:
             with suppress(TimeoutError):  # readings that are held back are due some time
-                async with asyncio.timeout(HELD_CHECK_S if self._commits.holds else None):
+                async with asyncio.timeout(HELD_CHECK_S if self._commits.repeats.held else None):
                     await self._work.wait()
             await asyncio.sleep(TURN_S)
             self._work.clear()

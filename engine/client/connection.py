@@ -129,7 +129,7 @@ class EngineClient:
         """Fails all requests and subscriptions."""
         for pending in self._pending.values():
             for alias in pending.aliases:
-                pending.answer(alias, error)
+                self._answer(alias, error)
         for subscription in self._subscriptions.values():
             if not subscription.enqueue(error):
                 subscription.enqueue(error)  # the first call has emptied the full queue
@@ -317,8 +317,10 @@ class EngineClient:
         Requests whose token has expired are repeated once with a new token.
         """
         answers = await self._request(kind, bodies)
+        if self._tokens is None:
+            return answers
         expired = [index for index, answer in enumerate(answers) if _is_expired(answer)]
-        if expired and self._tokens is not None:
+        if expired:
             await self._renew()
             again = await self._request(kind, [bodies[index] for index in expired])
             for index, answer in zip(expired, again, strict=True):
@@ -547,13 +549,17 @@ class EngineClient:
     def _answer(self, alias: str, answer: Any) -> None:
         pending = self._by_alias.get(alias)
         if pending is not None:  # else answered on an earlier connection
-            pending.answer(alias, answer)
+            pending.answers.setdefault(alias, answer)
+            if len(pending.answers) == len(pending.aliases) and not pending.answered.done():
+                pending.answered.set_result(None)
 
 
 def _update_answer(answer: dict[str, Any]) -> UpdateAnswer:
     """The answer of a message. Raises UpstreamError for a delta that cannot be read."""
+    delta = answer.get("delta")
     try:
-        return UpdateAnswer(answer.get("sequence"), answer.get("delayed"), UpdateDelta.of(answer.get("delta")))
+        changed = None if delta is None else UpdateDelta.of(delta)
+        return UpdateAnswer(answer.get("sequence"), answer.get("delayed"), changed)
     except ValueError as error:
         raise UpstreamError(f"the gateway's answer to an update cannot be read: {error}") from error
 

@@ -148,7 +148,8 @@ class SparqlEndpoint:
         if not isinstance(sequence, int) and not isinstance(delayed, str) and "delta" not in told:
             return None
         try:
-            return UpdateAnswer(sequence, delayed, UpdateDelta.of(told.get("delta")))
+            changed = None if told.get("delta") is None else UpdateDelta.of(told["delta"])
+            return UpdateAnswer(sequence, delayed, changed)
         except ValueError as error:
             raise UpstreamError(f"{self._update_url} answered with {error}") from error
 

@@ -39,10 +39,8 @@ class UpdateDelta:
     removed: tuple[Quad, ...]
 
     @classmethod
-    def of(cls, member: Any) -> UpdateDelta | None:
-        """The delta of the member ``delta`` of an answer; None for null. Raises ValueError."""
-        if member is None:
-            return None
+    def of(cls, member: Any) -> UpdateDelta:
+        """The delta of the member ``delta`` of an answer. Raises ValueError."""
         try:
             return cls(_quads(member["addedResults"]), _quads(member["removedResults"]))
         except (KeyError, TypeError) as error:
@@ -114,20 +112,14 @@ class Notification:
 
 @dataclass
 class PendingMessage:
-    """A message with pending answers, one for each alias. body: its members, or a list of members; answers: those that
-    have come, by alias; answered: done when all have, or with the error that ends all."""
+    """A message with pending answers, one for each alias. body: its members, or a list of members; answers: the first
+    that has come, by alias; answered: done when all have, or with the error that ends all."""
 
     kind: str
     body: dict[str, Any] | list[dict[str, Any]]
     aliases: Sequence[str]
     answered: asyncio.Future[None]
     answers: dict[str, Any] = field(default_factory=dict)
-
-    def answer(self, alias: str, answer: Any) -> None:
-        """Takes the first answer of an alias."""
-        self.answers.setdefault(alias, answer)
-        if len(self.answers) == len(self.aliases) and not self.answered.done():
-            self.answered.set_result(None)
 
 
 @dataclass

@@ -74,7 +74,7 @@ class LogWriter:
         self.path = data / "log"
         self.disk = disk or Disk()
         self._folder = DataFolder(data, self.disk)
-        self._clock = clock
+        self.clock = clock
         self._durability = durability
         self.waits = durability == "fsync"  # whether answers have to wait for `sync`
         self._file: int | None = None
@@ -126,7 +126,7 @@ class LogWriter:
         unfollowable: a record that counts as damage. Raises ChangeLogError when a file cannot be read, or is damaged
         and strict is set.
         """
-        reader = LogReader(self.path, epoch, sequence, self._clock.boot, unfollowable)
+        reader = LogReader(self.path, epoch, sequence, self.clock.boot, unfollowable)
         count = 0
         for record in reader:
             take(record)
@@ -145,7 +145,7 @@ class LogWriter:
             self._damage = reader.damage
             self.damage.note(
                 DamageReport(
-                    iso(self._clock.wall()),
+                    iso(self.clock.wall()),
                     f"the change log was damaged: {reader.damage.reason}; records that could not be recovered are in "
                     f"{self.data / 'damaged'}",
                 )
@@ -172,7 +172,7 @@ class LogWriter:
             raise self.broken
         if self._file is None:
             self._begin()
-        delta, clocks = entry.delta, clocks or self._clock.sample()
+        delta, clocks = entry.delta, clocks or self.clock.sample()
         record = Record(
             v=VERSION,
             type=entry.type,
@@ -181,7 +181,7 @@ class LogWriter:
             seq=self.sequence + 1,
             ts=iso(clocks.wall),
             trusted=clocks.trusted,
-            boot=self._clock.boot,
+            boot=self.clock.boot,
             boottime_us=clocks.boottime_us,
             cause=entry.cause,
             request=entry.request,
@@ -224,7 +224,7 @@ class LogWriter:
 
     def _begin(self) -> None:
         """Begins a segment, when all before it is durable. Raises ChangeLogError; the next append tries again."""
-        frames, begun_us = FrameWriter(), self._clock.boottime_us()  # before the file exists: the two belong together
+        frames, begun_us = FrameWriter(), self.clock.boottime_us()  # before the file exists: the two belong together
         try:
             with self._files:
                 self._settle()
@@ -331,7 +331,7 @@ class LogWriter:
 
     def head(self) -> Record:
         """The place of the last record and the current clocks, for files beside the log."""
-        clocks = self._clock.sample()
+        clocks = self.clock.sample()
         return Record(
             v=VERSION,
             type="snapshot",
@@ -340,7 +340,7 @@ class LogWriter:
             seq=self.sequence,
             ts=iso(clocks.wall),
             trusted=clocks.trusted,
-            boot=self._clock.boot,
+            boot=self.clock.boot,
             boottime_us=clocks.boottime_us,
         )
 

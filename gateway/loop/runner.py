@@ -25,7 +25,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.protocol import Priority, Resume
 from lamplighter.engine.terms import Term
-from lamplighter.gateway.clock import Clock, since_1970_us
+from lamplighter.gateway.clock import since_1970_us
 from lamplighter.gateway.log.maintenance import LogMaintenance
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.aggregators import Aggregators
@@ -94,20 +94,20 @@ class Runner:
     def __init__(
         self,
         settings: Settings,
-        clock: Clock,
         log: LogWriter,
         applications: Sequence[Application] = (),
         access_of: AccessOf = lambda client: FULL,
         attempt: RecoveryAttempt = RecoveryAttempt(),  # noqa: B008 - frozen
         shapes: ShapeSources | None = None,
     ) -> None:
-        """access_of: what a client may do now. attempt: what tries of this start have taught. shapes: None for none.
+        """log: its clock is that of all parts. access_of: what a client may do now. attempt: what tries of this start
+        have taught. shapes: None for none.
 
         It is one function because it is the list of the parts: each is made once, from those above it.
         """
         self._attempt = attempt
         self.access_of = access_of
-        self._clock = clock
+        self._clock = clock = log.clock
         self._log = log
         self._applications = applications
         self.current = current = LiveSettings(settings, access_of)

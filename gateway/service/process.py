@@ -256,9 +256,7 @@ def _recovered_once(
     service.status("starting, reading the newest snapshot")
     try:
         protection = Protection(settings, configuration.folder, configuration.data, clock, log.disk)
-        runner = Runner(
-            settings, clock, log, configuration.applications, protection.access_of, attempt, configuration.shapes
-        )
+        runner = Runner(settings, log, configuration.applications, protection.access_of, attempt, configuration.shapes)
     except BaseException:
         log.close()
         raise

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import paho.mqtt.client as mqtt
@@ -25,9 +25,10 @@ from paho.mqtt.enums import CallbackAPIVersion
 from lamplighter.adapters.mapping import Mapping, load_mapping
 from lamplighter.adapters.model.commits import UPDATE_CHARS_MAX, ReadingCommits
 from lamplighter.adapters.model.readings import Reading
-from lamplighter.adapters.mqtt import canary, inbox
+from lamplighter.adapters.mqtt import connection, inbox
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
 from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import (
     ConfigurationError,
@@ -127,7 +128,7 @@ async def running(
     gc.collect()  # and what others have left is not
     sockets = open_sockets()
     tasks = asyncio.all_tasks()
-    adapter = MqttAdapter(settings, mapping, gateway, trusted=lambda: trusted)
+    adapter = MqttAdapter(settings, mapping, AdapterContext(cast(Any, gateway), trusted=lambda: trusted))
     task = asyncio.create_task(adapter.run())
     try:
         if connected:
@@ -611,7 +612,7 @@ async def test_closed_engine_client_ends_the_adapter() -> None:
         gateway = Gateway()
         gateway.closed = True
         settings = MqttSettings(host="127.0.0.1", port=broker.port)
-        adapter = MqttAdapter(settings, STREET, gateway)
+        adapter = MqttAdapter(settings, STREET, AdapterContext(cast(Any, gateway)))
         task = asyncio.create_task(adapter.run())
         await subscribed(adapter).wait()
         await publish(broker, ("street/1/temperature", "1"))
@@ -685,7 +686,7 @@ async def test_tls_record_of_many_messages_is_read_to_its_end_and_acknowledged_i
         settings = MqttSettings(host="127.0.0.1", port=port, tls=True, ca_file=str(certificate), queue_max=7)
         gateway = Gateway()
         gateway.open.clear()
-        adapter = MqttAdapter(settings, STREET, gateway)
+        adapter = MqttAdapter(settings, STREET, AdapterContext(cast(Any, gateway)))
         task = asyncio.create_task(adapter.run())
         await until(lambda: adapter.counters.received >= 7)
         await turns()
@@ -709,7 +710,9 @@ async def test_connection_that_fails_while_the_adapter_ends_is_nobodys_error(mon
     monkeypatch.setattr(mqtt.Client, "connect", connect)
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, about: told.append(about))
-    task = asyncio.create_task(MqttAdapter(MqttSettings(host="127.0.0.1", port=1), STREET, Gateway()).run())
+    task = asyncio.create_task(
+        MqttAdapter(MqttSettings(host="127.0.0.1", port=1), STREET, AdapterContext(cast(Any, Gateway()))).run()
+    )
     await until(connecting.is_set)
     task.cancel()
     await turns()
@@ -758,13 +761,13 @@ async def test_settings_that_cannot_work_stop_the_start(changes: dict[str, objec
     settings = msgspec.convert({"host": "127.0.0.1"} | changes, MqttSettings)
 
     with pytest.raises(ConfigurationError, match=named):
-        await MqttAdapter(settings, STREET, Gateway()).run()
+        await MqttAdapter(settings, STREET, AdapterContext(cast(Any, Gateway()))).run()
 
 
 async def test_broker_without_rules_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"mapping/\*\.toml"):
         mapping = load_mapping(tmp_path, "http://gateway.example/")
-        await MqttAdapter(MqttSettings(host="127.0.0.1"), mapping, Gateway()).run()
+        await MqttAdapter(MqttSettings(host="127.0.0.1"), mapping, AdapterContext(cast(Any, Gateway()))).run()
 
 
 async def take_session_over(broker: Mosquitto) -> None:
@@ -900,7 +903,7 @@ async def test_broker_sees_whether_the_adapter_is_online() -> None:
 
 async def test_subscriptions_that_the_broker_lost_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another client takes the session over and ends its subscriptions; the broker still says that it has it."""
-    monkeypatch.setattr(canary, "ANSWER_S", 1.0)
+    monkeypatch.setattr(connection, "ANSWER_S", 1.0)
     with mosquitto() as broker:
         gateway = Gateway()
         async with running(broker.port, gateway, client_id="lamp", canary_s=1) as adapter:
@@ -934,7 +937,7 @@ def end_subscriptions(port: int, client_id: str) -> None:
 async def test_broker_without_permission_for_the_canary_is_read_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(canary, "ANSWER_S", 0.5)
+    monkeypatch.setattr(connection, "ANSWER_S", 0.5)
     (tmp_path / "acl").write_text("topic read street/#\ntopic write street/#\n")
     with mosquitto(settings=["allow_anonymous true", f"acl_file {tmp_path / 'acl'}"]) as broker:
         gateway = Gateway()

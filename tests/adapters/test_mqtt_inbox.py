@@ -13,7 +13,7 @@ import pytest
 
 from lamplighter.adapters.mqtt.connection import BrokerConnection
 from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters
-from lamplighter.adapters.mqtt.messages import WAITING_BYTES_MAX
+from lamplighter.adapters.mqtt.messages import WAITING_BYTES_MAX, MessageQueue
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from tests.support.brokers import Mosquitto, mosquitto
 from tests.support.event_loops import beside
@@ -27,9 +27,8 @@ async def opened(
     broker: Mosquitto, *, batch_max: int = 256, queue_max: int = 1024, **changes: object
 ) -> AsyncIterator[Inbox]:
     settings = msgspec.convert({"host": "127.0.0.1", "port": broker.port} | changes, BrokerSettings)
-    inbox = Inbox(
-        settings, ["t/#"], clock=lambda: NOON, counters=InboxCounters(), batch_max=batch_max, queue_max=queue_max
-    )
+    queue = MessageQueue(batch_max, queue_max, clock=lambda: NOON)
+    inbox = Inbox(settings, ["t/#"], queue, counters=InboxCounters())
     async with beside(inbox.run()):
         async with asyncio.timeout(TIMEOUT_S):
             await inbox.subscribed.wait()
@@ -134,7 +133,7 @@ async def test_filters_that_change_while_a_connection_is_made_are_subscribed_to(
 ) -> None:
     with mosquitto() as broker:
         settings = BrokerSettings(host="127.0.0.1", port=broker.port)
-        inbox = Inbox(settings, ["other"], clock=lambda: NOON, counters=InboxCounters())
+        inbox = Inbox(settings, ["other"], MessageQueue(clock=lambda: NOON), counters=InboxCounters())
         connect = BrokerConnection.open
 
         async def open_slowly(connection: BrokerConnection) -> None:

@@ -130,7 +130,7 @@ async def soak(hours: int, seed: int, data: Path) -> list[str]:
     clock, chance, begun = FakeClock(), Random(seed), time.monotonic()
     log = LogWriter(data, clock, "fsync", NoSync())
     log.open()
-    runner = Runner(LIVE, clock, log, [KEEPER])
+    runner = Runner(LIVE, log, [KEEPER])
     runner.recover()
     memory: list[float] = []
     files: list[int] = []
@@ -155,7 +155,7 @@ async def soak(hours: int, seed: int, data: Path) -> list[str]:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
         runner.close()
-    again = Runner(LIVE, clock, _log(data, clock), [KEEPER])
+    again = Runner(LIVE, _log(data, clock), [KEEPER])
     again.recover()
     troubles = [] if dump(again) == before else ["a start over the log gives another dataset"]
     again.close()

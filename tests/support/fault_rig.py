@@ -668,7 +668,7 @@ class Chain:
         log = LogWriter(self.data, self.clock, self._durability, self.disk)
         try:
             log.open()
-            runner = Runner(self.settings, self.clock, log, self._applications)
+            runner = Runner(self.settings, log, self._applications)
             runner.recover()
         except BaseException:
             with suppress(PowerCut):

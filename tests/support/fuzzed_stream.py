@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from lamplighter.adapters.mapping import Mapping
 from lamplighter.adapters.mqtt.adapter import Broker, MqttAdapter
-from lamplighter.adapters.mqtt.messages import Message
+from lamplighter.adapters.mqtt.messages import Message, MessageQueue
 from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import GatewayError
@@ -43,9 +44,8 @@ class EngineGateway:
 class _Inbox:
     """Gives out batches, and notes which messages were acknowledged."""
 
-    full = False  # the next batch is taken after the one before it
-
     def __init__(self, batches: list[list[Message]]) -> None:
+        self.queue = MessageQueue(clock=lambda: datetime.now(UTC))  # which is empty, so batches are taken in turn
         self.acknowledged = 0
         self._batches = iter(batches)
         self.over = asyncio.Event()
@@ -69,7 +69,9 @@ async def feed(count: int, seed: int) -> None:
     """Asserts that each message is acknowledged, each reading counted, and good ones among them committed."""
     received = datetime(2026, 11, 21, 12, tzinfo=UTC)
     gateway = EngineGateway()
-    adapter = MqttAdapter(MqttSettings(host="127.0.0.1"), rules(RULES), gateway, clock=lambda: received)
+    adapter = MqttAdapter(
+        MqttSettings(host="127.0.0.1"), rules(RULES), AdapterContext(cast(Any, gateway), now=lambda: received)
+    )
     (broker,) = adapter.brokers.values()
     portion: list[tuple[str, bytes]] = []
     fed = good = 0

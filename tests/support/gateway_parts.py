@@ -111,7 +111,7 @@ def runner_over(
     """A Runner that is not recovered yet. Files with shapes are in the data folder."""
     clock, settings = clock or FakeClock(), settings or Settings()
     shapes = shape_sources(settings.shacl, data)
-    return Runner(settings, clock, opened_log(data, clock), applications, access_of, attempt, shapes)
+    return Runner(settings, opened_log(data, clock), applications, access_of, attempt, shapes)
 
 
 def recovered(

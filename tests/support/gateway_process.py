@@ -15,15 +15,18 @@ from typing import Any
 
 from tests.support.brokers import free_port
 from tests.support.commands import command_line
-from tests.support.fork_server import ForkedProcess
+from tests.support.fork_server import LAMPLIGHTER, ForkedProcess
 from tests.support.places import ROOT
 
 
 class GatewayProcess:
     """`lamplighter run` over a folder. Its ports are free ones, and stay the same over restarts.
 
-    arguments: of the command, besides; tables: those of lamplighter.toml that differ from the defaults.
+    arguments: of the command, besides; tables: those of lamplighter.toml that differ from the defaults. module: whose
+    `main` it runs.
     """
+
+    module = LAMPLIGHTER
 
     def __init__(self, folder: Path, *arguments: str, **tables: Mapping[str, object]) -> None:
         self.folder = folder
@@ -64,10 +67,16 @@ class GatewayProcess:
             line = command_line(*self._arguments)
             self._process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
         else:
-            self._process = ForkedProcess(self._arguments, stdout=subprocess.PIPE, cwd=ROOT, env=environment)
+            self._process = ForkedProcess(
+                self._arguments, module=self.module, stdout=subprocess.PIPE, cwd=ROOT, env=environment
+            )
         assert self._process.stdout
         line = self._process.stdout.readline()
         assert "ready" in line, f"the gateway did not start: {line}"
+
+    def send_signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def end(self, number: signal.Signals) -> int:
         """Sends a signal and waits; the exit code."""

@@ -10,6 +10,7 @@ from typing import Any
 from lamplighter.adapters.mapping import Mapping
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
 from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.engine.client import EngineClient
 from lamplighter.gateway.addresses import Addresses
 from tests.support.brokers import Mosquitto
@@ -25,7 +26,7 @@ async def mqtt_adapter(
     ones."""
     async with EngineClient(addresses.subscribe, name="mqtt") as client:
         mqtt = MqttSettings(host="127.0.0.1", port=broker.port, client_id="adapter", **settings)
-        adapter = MqttAdapter(mqtt, mapping, client, feed=client if switches else None, base_iri=BASE)
+        adapter = MqttAdapter(mqtt, mapping, AdapterContext(client, BASE), feed=client if switches else None)
         task = asyncio.create_task(adapter.run())
         try:
             yield adapter

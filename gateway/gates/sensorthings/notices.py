@@ -26,8 +26,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from paho.mqtt.client import MQTTMessage
 
-from lamplighter.adapters.mqtt.canary import Canary
-from lamplighter.adapters.mqtt.connection import BrokerConnection
+from lamplighter.adapters.mqtt.connection import BrokerConnection, Canary
 from lamplighter.adapters.mqtt.credentials import read_credentials
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.client.files import read_file
@@ -219,7 +218,6 @@ class Notices:
             self._broker,
             (),
             listener,
-            number=self._connections,
             credentials=self._credentials,
             canary=Canary(0),
             receive_max=1,

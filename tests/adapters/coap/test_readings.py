@@ -19,8 +19,7 @@ from lamplighter.adapters.coap.readings import WARNINGS_BURST, PostedReadings
 from lamplighter.adapters.coap.serving import SiteCaller
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.mapping import PathRule, PathTable, cbor
-from lamplighter.adapters.model.commits import ReadingCommits
-from lamplighter.adapters.model.owners import StreamOwners
+from lamplighter.adapters.model.commits import ReadingCommits, StreamOwners
 from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources.counters import ReadingCounters
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest

@@ -21,8 +21,8 @@ from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.intervals import REPORTS_MIN
 from lamplighter.adapters.mapping import ResourceRule, ResourceTable
+from lamplighter.adapters.model.commits import StreamOwners
 from lamplighter.adapters.model.last_messages import LastMessages
-from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.networks import Networks
 from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources import sensors as module

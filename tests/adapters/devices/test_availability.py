@@ -56,8 +56,7 @@ def test_a_word_with_and_without_json() -> None:
 def test_topics_are_those_of_the_broker() -> None:
     found = known(device(topic("b"), topic("c")))
     assert found.filters("home") == ["b", "c"] and found.filters("shed") == []
-    assert found.covers("home", "b") and not found.covers("shed", "b")
-    assert found.read("shed", "b", b"online") == {}
+    assert set(found.topics) == {("home", "b"), ("home", "c")}
 
 
 def test_devices_that_stay_are_not_said_again() -> None:
@@ -66,7 +65,7 @@ def test_devices_that_stay_are_not_said_again() -> None:
     found.replace([device(topic("b")), device(topic("b"), name="other")])
     assert found.read("home", "b", b"online") == {}
     found.replace([])
-    assert found.filters("home") == [] and found.read("home", "b", b"online") == {}
+    assert found.filters("home") == [] and not found.topics
 
 
 def test_a_device_that_is_adopted_later_knows_what_a_shared_topic_said() -> None:

@@ -91,7 +91,7 @@ def test_retained_value_is_neither_held_nor_an_event() -> None:
     repeats = Repeats(1)
     [retained] = readings(mapping, "t", "1", retained=True)
     assert repeats.written(retained) == retained
-    assert repeats.written(retained) == retained and not repeats.holds
+    assert repeats.written(retained) == retained and not repeats.held
 
 
 def test_first_report_after_an_interruption_is_written_and_confirms_the_value() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamplighter.adapters.mqtt.canary import ANSWER_S, SHORT_MAX, SHORT_S, Canary, Verdict
+from lamplighter.adapters.mqtt.connection import ANSWER_S, SHORT_MAX, SHORT_S, Canary, Verdict
 
 
 def listening(interval_s: float = 30) -> Canary:

@@ -239,12 +239,12 @@ class Broker:
 class Running:
     def __init__(self, *, announce: bool = True) -> None:
         self.client, self.broker = Client(), Broker()
+        self.place = TOPICS._replace(announce=announce)
         self.warned: list[tuple[str, str]] = []
         self.announcer = Announcer(
             self.client,
             self.broker,
-            TOPICS,
-            announce=announce,
+            self.place,
             base_iri=BASE,
             version="1",
             warn=lambda topic, reason: self.warned.append((topic, reason)),
@@ -311,13 +311,13 @@ async def test_announcements_of_an_earlier_run_are_removed(announce: bool) -> No
     async with running(announce=announce, text=LAMP) as one:
         one.broker.kept |= {old: "{}", "lamplighter/one/things/old/state": "ON"}
         for topic in list(one.broker.kept):
-            assert one.announcer.covers(topic) is topic.startswith("homeassistant/")
+            assert one.place.covers(topic) is topic.startswith("homeassistant/")
             await one.receive(topic, b"{}", retained=True)
         await settled()
         assert one.topics() == ({"config switch", "state one"} if announce else set())
         assert old not in one.broker.kept
-        assert not one.announcer.covers(old.replace(TOPICS.node, "other"))
-        assert one.announcer.covers("lamplighter/one/things/k/set") is announce
+        assert not one.place.covers(old.replace(TOPICS.node, "other"))
+        assert one.place.covers("lamplighter/one/things/k/set") is announce
 
 
 async def test_commands_are_updates_with_their_topic_as_cause() -> None:

@@ -15,6 +15,7 @@ from lamplighter.adapters.mapping import Mapping
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, MqttSettings
+from lamplighter.adapters.parts import AdapterContext
 from tests.support.brokers import Mosquitto, mosquitto, subscribed
 from tests.support.dataset_rules import A, B, RulesGateway
 from tests.support.event_loops import beside, until
@@ -28,7 +29,7 @@ async def running(
     broker: Mosquitto, gateway: RulesGateway, mapping: Mapping, **changes: object
 ) -> AsyncIterator[MqttAdapter]:
     settings = msgspec.convert({"host": "127.0.0.1", "port": broker.port} | changes, MqttSettings)
-    adapter = MqttAdapter(settings, mapping, gateway, rules=DatasetRules(BASE), feed=gateway)  # type: ignore[arg-type]
+    adapter = MqttAdapter(settings, mapping, AdapterContext(gateway), rules=DatasetRules(BASE), feed=gateway)  # type: ignore[arg-type]
     async with beside(adapter.run()) as task:
         inbox = adapter.brokers[FIRST_BROKER].inbox
         async with asyncio.timeout(TIMEOUT_S):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -20,6 +21,7 @@ from lamplighter.adapters.mqtt import rebirths
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
 from lamplighter.adapters.mqtt.rebirths import AT_ONCE_MAX, PAUSE_MAX_S, PAUSE_MIN_S, Node, due_nodes, rebirth_pauses
 from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError
 from tests.support.brokers import Mosquitto, mosquitto, subscribed
@@ -70,7 +72,7 @@ async def running(
     broker: Mosquitto, table: dict[str, str], elapsed: Callable[[], float] = lambda: 0.0, **changes: object
 ) -> AsyncIterator[MqttAdapter]:
     settings = msgspec.convert({"host": "127.0.0.1", "port": broker.port, "client_id": "a"} | changes, MqttSettings)
-    adapter = MqttAdapter(settings, Mapping([rule(table)]), Gateway(), elapsed=elapsed)
+    adapter = MqttAdapter(settings, Mapping([rule(table)]), AdapterContext(cast(Any, Gateway()), elapsed=elapsed))
     async with beside(adapter.run()) as task:
         async with asyncio.timeout(TIMEOUT_S):
             await adapter.brokers["default"].inbox.subscribed.wait()

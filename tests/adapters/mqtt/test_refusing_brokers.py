@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from lamplighter.adapters.devices.output import Output
-from lamplighter.adapters.mqtt import canary, sender
+from lamplighter.adapters.mqtt import connection, sender
 from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters
+from lamplighter.adapters.mqtt.messages import MessageQueue
 from lamplighter.adapters.mqtt.sender import MqttSender, output_status
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from tests.support.brokers import Mosquitto, mosquitto
@@ -43,7 +44,7 @@ async def connected(port: int, told: list[tuple[bool, str]] | None = None, **cha
     inbox = Inbox(
         settings,
         ["t/#"],
-        clock=lambda: NOON,
+        MessageQueue(clock=lambda: NOON),
         counters=InboxCounters(),
         on_state=lambda connected, reason: states.append((connected, reason)),
     )
@@ -88,7 +89,7 @@ async def test_a_command_that_the_broker_does_not_permit_is_refused_with_its_rea
 async def test_a_broker_that_forbids_the_canary_keeps_its_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: str, permitted: str
 ) -> None:
-    monkeypatch.setattr(canary, "ANSWER_S", 0.2)
+    monkeypatch.setattr(connection, "ANSWER_S", 0.2)
     told: list[tuple[bool, str]] = []
     with strict_broker(tmp_path, "topic readwrite t/#", permitted) as broker:
         async with connected(broker.port, told, protocol=protocol) as inbox:
@@ -191,7 +192,7 @@ async def test_a_broker_that_hangs_up_at_a_command_is_left_alone_with_its_topic(
 async def test_a_broker_that_hangs_up_at_our_own_topics_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lamplighter.adapters.mqtt.inbox.BACKOFF_MIN_S", 0.001)
     async with hanging_up(b"lamplighter/") as (broker, port), connected(port) as inbox:
-        await until(lambda: broker.connections > canary.SHORT_MAX and inbox.subscribed.is_set())
+        await until(lambda: broker.connections > connection.SHORT_MAX and inbox.subscribed.is_set())
         await until(lambda: "canary" in inbox.problem)
         connections, published = broker.connections, len(broker.published)
         await inbox.publish("permitted/set", b"x", 1, retain=False)

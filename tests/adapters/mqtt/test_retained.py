@@ -15,6 +15,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from lamplighter.adapters.mqtt import retained
 from lamplighter.adapters.mqtt.credentials import BrokerCredentials
 from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters
+from lamplighter.adapters.mqtt.messages import MessageQueue
 from lamplighter.adapters.mqtt.retained import RetainedStates
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from tests.support.brokers import Mosquitto, mosquitto, subscribed
@@ -55,7 +56,7 @@ async def reading(
     settings = msgspec.convert(
         {"host": "127.0.0.1", "port": broker.port, "protocol": protocol, "client_id": "inbox"}, BrokerSettings
     )
-    inbox = Inbox(settings, ["t/#"], clock=lambda: NOON, counters=InboxCounters(), on_state=on_state)
+    inbox = Inbox(settings, ["t/#"], MessageQueue(clock=lambda: NOON), counters=InboxCounters(), on_state=on_state)
     reader = Reader(inbox)
     async with beside(inbox.run()), beside(reader.run()):
         yield reader

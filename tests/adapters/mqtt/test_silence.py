@@ -19,10 +19,11 @@ from lamplighter.adapters.devices.intervals import REPORTS_MIN
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.mapping import Mapping
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
-from lamplighter.adapters.mqtt import canary, inbox, silence
+from lamplighter.adapters.mqtt import connection, inbox, silence
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
 from lamplighter.adapters.mqtt.discovering import Discovering
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, MqttSettings
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import GatewayError
@@ -102,9 +103,7 @@ async def running(
     adapter = MqttAdapter(
         settings,
         Mapping(list(map(rule, TABLES))) if mapping is None else mapping,
-        client,
-        clock=time.clock,
-        elapsed=time.elapsed,
+        AdapterContext(client, now=time.clock, elapsed=time.elapsed),
         rules=DatasetRules(BASE),
         feed=client,
         discovering=discovering,
@@ -270,15 +269,15 @@ async def test_a_gateway_that_takes_nothing_makes_no_device_offline(
     caplog.set_level(logging.INFO)
     gateway, time = Gateway(), Time()
     async with kitchen_online(gateway, time) as (broker, adapter):
-        silent = adapter._silence
+        inbox = adapter.brokers[FIRST_BROKER].inbox
         gateway.open.clear()
         await asyncio.to_thread(broker.publish, ("home/attic/climate", "20"), ("home/kitchen/climate", "21"))
-        await until(lambda: bool(silent._busy))
+        await until(lambda: bool(inbox.queue.under_way))
         time.elapsed_s += 100_000
         await checked(adapter)
         monkeypatch.setattr(silence, "STALL_S", -1.0)  # the commit counts as a long one
         gateway.open.set()
-        await until(lambda: not silent._busy and not len(adapter.brokers[FIRST_BROKER].inbox))
+        await until(lambda: not inbox.queue.under_way and not len(inbox))
         monkeypatch.setattr(silence, "STALL_S", float("inf"))
         await checked(adapter)
         assert gateway.online == {KITCHEN: "true"}
@@ -287,7 +286,7 @@ async def test_a_gateway_that_takes_nothing_makes_no_device_offline(
 
 
 async def test_a_broker_that_delivers_nothing_makes_no_device_offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canary, "ANSWER_S", 2.5)
+    monkeypatch.setattr(connection, "ANSWER_S", 2.5)
     gateway, time = Gateway(), Time()
     async with kitchen_online(gateway, time) as (_, adapter):
         inbox = adapter.brokers[FIRST_BROKER].inbox

@@ -335,7 +335,7 @@ async def test_only_one_backup_at_a_time_is_restored_and_too_many_delayed_update
 async def test_a_restore_that_the_disk_did_not_take_is_done_by_the_next_one(tmp_path: Path) -> None:
     for writes in range(5):
         data, disk, clock = tmp_path / f"data-{writes}", FullDisk(), FakeClock()
-        runner = Runner(Settings(), clock, opened_log(data, clock, disk=disk))
+        runner = Runner(Settings(), opened_log(data, clock, disk=disk))
         runner.recover()
         async with running(runner):
             await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }")

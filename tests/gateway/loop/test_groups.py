@@ -26,7 +26,7 @@ async def test_the_next_update_is_executed_when_the_disk_is_free(
 ) -> None:
     log = LogWriter(tmp_path, FakeClock(), "fsync")
     log.open()
-    runner = Runner(Settings(), FakeClock(), log)
+    runner = Runner(Settings(), log)
     runner.recover()
     async with running(runner):
         with stepped_disk(monkeypatch) as disk:
@@ -49,7 +49,7 @@ async def test_the_next_update_is_executed_when_the_disk_is_free(
 async def test_the_figures_have_the_syncs_and_the_time_of_what_was_done(tmp_path: Path) -> None:
     log = LogWriter(tmp_path, FakeClock(), "fsync")
     log.open()
-    runner = Runner(Settings(), FakeClock(), log)
+    runner = Runner(Settings(), log)
     runner.recover()
     begun = perf_counter()
     async with running(runner):
@@ -72,7 +72,7 @@ async def test_a_disk_that_fails_ends_the_gateway_and_nothing_is_told(
 
     log = LogWriter(tmp_path, FakeClock(), "fsync")
     log.open()
-    runner = Runner(Settings(), FakeClock(), log)
+    runner = Runner(Settings(), log)
     runner.recover()
     monkeypatch.setattr("lamplighter.gateway.disk.os.fdatasync", broken)
     task = asyncio.create_task(runner.run())

@@ -17,7 +17,6 @@ from lamplighter.gateway.settings.reasoning import InferenceSettings
 from tests.gateway.history.test_backup import restored, saved
 from tests.support.gateway_parts import (
     CLIENT,
-    FakeClock,
     FullDisk,
     application,
     idle,
@@ -73,7 +72,7 @@ async def test_a_disk_that_is_full_at_the_start_holds_up_updates_until_the_graph
     async with recovered_runner(tmp_path) as runner:
         await update(runner, f"{SCHEMA} ; {LAMP}")
     disk = FullDisk()
-    runner = Runner(ON, FakeClock(), opened_log(tmp_path, disk=disk))
+    runner = Runner(ON, opened_log(tmp_path, disk=disk))
     disk.left = 0
     runner.recover()
     async with running(runner):

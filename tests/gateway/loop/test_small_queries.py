@@ -54,7 +54,7 @@ async def test_a_small_query_takes_no_process_and_others_do(tmp_path: Path, monk
 async def test_an_answer_waits_until_what_it_saw_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = LogWriter(tmp_path, FakeClock(), "fsync")
     log.open()
-    runner = Runner(Settings(), FakeClock(), log)
+    runner = Runner(Settings(), log)
     runner.recover()
     async with running(runner):
         with stepped_disk(monkeypatch) as disk:

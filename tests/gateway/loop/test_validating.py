@@ -101,7 +101,7 @@ async def test_a_disk_that_is_full_at_the_start_holds_up_updates(data: Path) -> 
         await update(runner, BAD)
     disk = FullDisk()
     sources = shape_sources(REJECT.shacl, data)
-    runner = Runner(REJECT, FakeClock(), opened_log(data, disk=disk), shapes=sources)
+    runner = Runner(REJECT, opened_log(data, disk=disk), shapes=sources)
     disk.left = 0
     runner.recover()
     async with running(runner):

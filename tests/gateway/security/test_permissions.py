@@ -239,7 +239,7 @@ async def test_request_ids_of_a_client_that_was_removed_while_the_gateway_was_of
 
 async def test_what_the_log_does_not_take_of_a_removal_is_recorded_before_anything_else(tmp_path: Path) -> None:
     clients, disk = Clients(anna=ANNA.access), FullDisk()
-    runner = Runner(Settings(), FakeClock(), opened_log(tmp_path, disk=disk), access_of=clients.get)
+    runner = Runner(Settings(), opened_log(tmp_path, disk=disk), access_of=clients.get)
     runner.recover()
     async with running(runner):
         await update(runner, insert(A, 1), request_id="r", caller=ANNA)

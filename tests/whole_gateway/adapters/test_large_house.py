@@ -11,6 +11,7 @@ from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
 from lamplighter.adapters.mqtt.discovering import Discovering
 from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.engine.client import EngineClient
 from tests.support.amounts import Amounts
 from tests.support.brokers import mosquitto
@@ -54,7 +55,7 @@ async def test_every_device_and_every_state_is_there_after_the_start(tmp_path: P
             )
             rules = DatasetRules(BASE)
             adapter = MqttAdapter(
-                settings, Mapping([]), client, rules=rules, feed=client, discovering=found, base_iri=BASE
+                settings, Mapping([]), AdapterContext(client, BASE), rules=rules, feed=client, discovering=found
             )
             async with beside(adapter.run()), asyncio.timeout(TIMEOUT_S):
                 values: set[str] = set()

@@ -23,6 +23,7 @@ from lamplighter.adapters.mqtt import state_asks
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
 from lamplighter.adapters.mqtt.discovering import Discovering
 from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.engine.client import EngineClient
 from lamplighter.gateway.addresses import Addresses
 from tests.support.brokers import Mosquitto, mosquitto
@@ -77,11 +78,10 @@ async def adapter(addresses: Addresses, broker: Mosquitto, source: str) -> Async
         running = MqttAdapter(
             settings,
             Mapping([]),
-            client,
+            AdapterContext(client, BASE),
             rules=DatasetRules(BASE),
             feed=client,
             discovering=discovering,
-            base_iri=BASE,
         )
         async with beside(running.run()):
             yield running
