@@ -244,11 +244,13 @@ class DelayedUpdates:
         """Follows a record: a timer, a cancellation, the commit of one that fired, and its clocks."""
         cause, told = record.cause, self._told
         if told is None or record.boot != told.boot:
+            # The first record of another boot tells both of its clocks.
             told = self._carry(record.boot, record.boottime_us, _offset_us(record) if record.trusted else None)
         regained = record.trusted and not told.trusted
         told.uptime_us, told.trusted = record.boottime_us, record.trusted
         self._unrecorded = False
         if record.trusted and (
+            # Now and then is enough, and where something was set by the clock.
             record.boottime_us - told.looked_us >= LOOK_US
             or regained
             or record.timer is not None
@@ -256,6 +258,7 @@ class DelayedUpdates:
         ):
             offset_us = _offset_us(record)
             if told.offset_us is not None and abs(offset_us - told.offset_us) > STEP_US:
+                # A step: what was measured by the wall clock before it is not comparable with what comes after.
                 told.steady_since_us = record.boottime_us
             told.offset_us, told.looked_us = offset_us, record.boottime_us
         if record.timer is not None:
@@ -276,6 +279,7 @@ class DelayedUpdates:
             self.usage.add(record.timer.client)
             self.usage_bytes.add(record.timer.client, text_bytes(record.timer))
         if self._start_us is not None:
+            # During a replay the lists are empty: `rebase` sorts once.
             insort(*self._place(pending))
 
     def _forget(self, name: str) -> None:
@@ -302,10 +306,14 @@ class DelayedUpdates:
         if told is None:
             return self._told
         off_us = 0  # between the last record and the start of the machine, by the wall clock
+        # Both clocks have to be trusted to know how long the machine was off. Else the time off does not count: a delay
+        # is rather too long than too short.
         if offset_us is not None and told.trusted and told.offset_us is not None:
             off_us = max(0, offset_us - (told.offset_us + told.uptime_us))
         for name, pending in self.pending.items():
             if pending.due_us is not None:
+                # One that was set after the last step of the wall clock can be measured by it; for others the step
+                # would count.
                 since_us = pending.record.boottime_us if pending.record.boot == told.boot else 0
                 counts = since_us >= told.steady_since_us
                 due_us = pending.due_us - told.uptime_us - (off_us if counts else 0)
@@ -325,6 +333,7 @@ class DelayedUpdates:
             entries.append(entry)
         self._by_boottime.sort()
         self._by_wall.sort()
+        # Notes the wall time of the start, if it is known already.
         self._clock_is_trusted()
 
     def news(self) -> str | None:
@@ -350,6 +359,7 @@ class DelayedUpdates:
         if told is not None:
             told = msgspec.structs.replace(told)
             if told.boot == self._clock.boot:
+                # Now, since a snapshot is a reading of the clock as a record is.
                 told.uptime_us = max(told.uptime_us, self._clock.boottime_us())
         return DelayedState(tuple((pending.record, pending.due_us) for pending in self.pending.values()), told)
 
@@ -377,6 +387,7 @@ class DelayedUpdates:
         """(microseconds until it is due, number, name), the earliest first, of those whose due time is known."""
         now_us = self._clock.boottime_us()
         by_boottime = ((due_us - now_us, number, name) for due_us, number, name in self._by_boottime)
+        # Without a trusted clock, an update with a time waits.
         if not self._clock_is_trusted() or not self._by_wall:
             return by_boottime
         wall_us = since_1970_us(self._clock.wall())
