@@ -210,6 +210,7 @@ class Outbox:
         # Composing reads everything that waits, so it is done only after enough new messages.
         if self._bytes * 2 > self._bytes_max and self._fresh_bytes * 4 >= self._composed_bytes:
             self._compose()
+        # A single message may be larger than the limit, such as a first result: nobody is slow because of it.
         if self._bytes > self._bytes_max and self._counted > 1:
             self.overflow("websocket.outbox_bytes_max")
             return
@@ -229,6 +230,7 @@ class Outbox:
         self._closed = True
         self._waits = False
         self._messages.clear()
+        # Counted back at once: the connection may take seconds to close, and others need the room.
         self._counted = self._bytes = self._replay_bytes = self._sending = 0
         self._send_budget.count(self, 0)
 

@@ -556,6 +556,7 @@ class Scheduler:
         self._executor: Executor | None = None
         self._claimed: set[str] = set()
         self._boottime = _BootTime(clock)
+        # Its times are boot times that look like dates, so a step of the wall clock moves no job.
         self._scheduler = AsyncIOScheduler(timezone=self._boottime)
         self._boundaries: Boundaries | None = None
         self._armed_us: int | None = None  # the boot time for which the job is set
@@ -574,6 +575,8 @@ class Scheduler:
                 while True:
                     await asyncio.sleep(_LOOK_S)
                     now = self._wall_minus_boottime()
+                    # The two clocks drift apart a little all the time, when the wall clock is slewed; only a step is
+                    # news.
                     if now[1] != before[1] or abs(now[0] - before[0]) > timedelta(seconds=0.1):
                         stepped_s = (now[0] - before[0]).total_seconds()
                         logger.info("clock changed", stepped_s=round(stepped_s, 3), trusted=now[1])
@@ -599,6 +602,7 @@ class Scheduler:
     @property
     def _busy(self) -> bool:
         """Whether enough updates run, so that no more are claimed until half of them are done."""
+        # Half, and not one less: otherwise each update that is done would arm the job again for a single other one.
         return len(self._claimed) > _DUE_AT_ONCE_MAX // 2
 
     def rearm(self) -> None:
