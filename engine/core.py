@@ -379,6 +379,8 @@ class Engine:
             try:
                 delta = request.delta(access, now)
             except BaseException:
+                # Operations of one request were applied for the next ones to see. Of a request that fails half-way,
+                # nothing may stay.
                 if self._store.staged:
                     self._take_back()
                 raise
@@ -441,12 +443,16 @@ class Engine:
             self._turn.append(None)
 
     def _loaded(self, document: Document, graph: Term | None, base: str | None, bytes_max: int) -> QuadDelta:
+        # An empty dataset takes the native store that the parser has filled, as it is. Not where quads follow from
+        # these: they are added to the delta.
         native = None if self._derives else self._store.new_native()
+        # All of these tuples stay.
         with uncollected():
             quads = quads_of(document, graph, base, self._store.term_bytes_max, bytes_max, native)
         if self._derives:
             self._updates.permitted(FULL).write.check((graph, *(quad.g for quad in quads)), "write")
         if native is not None:
+            # The dataset is empty then, so nothing can be there already.
             delta = QuadDelta(added=Loaded(quads, native))
         else:
             present = self._store.contains(quads)
@@ -454,6 +460,7 @@ class Engine:
                 added=tuple(quad for quad, there in zip(quads, present, strict=True) if not there),
                 kept=tuple(quad for quad, there in zip(quads, present, strict=True) if there),
             )
+        # A dict and no set: the names stay in the order of the document, so the same document makes the same record.
         names = dict.fromkeys(quad.g for quad in delta.added if quad.g is not None)
         if graph is not None:
             names[graph] = None  # a graph may exist without quads
@@ -496,6 +503,7 @@ class Engine:
         created, dropped = (
             tuple(name for name in names if not name.startswith(DERIVED)) for names in (delta.created, delta.dropped)
         )
+        # Derived quads of elsewhere follow from the rules and shapes of that place; here others may hold.
         own = QuadDelta(removed, added, kept, created, dropped)
         self._enter()
         try:
@@ -515,11 +523,14 @@ class Engine:
         """
         inference = self.new_inference(graphs, ontologies)
         try:
+            # Marked as exact: `commit` need not compare each inferred triple with the store, from which they were just
+            # made.
             self._exact = delta = self.validated(inference.difference())
             commit = self.commit(delta)
         except BaseException:
             inference.close()
             raise
+        # Last: a commit that failed leaves the engine with the inference that it had before.
         self.begin_inference(inference)
         return commit
 
@@ -637,6 +648,8 @@ class Engine:
             raise wrong_type("delta", delta, QuadDelta)
         self._enter()
         try:
+            # By identity: the delta that was prepared last is exact by itself; to compare all others costs a look-up
+            # for each quad.
             if delta is not self._exact and delta.changes:
                 self._check_exact(delta)
             self._exact = None
@@ -656,6 +669,7 @@ class Engine:
             set(missing.removed) != set(delta.removed)
             or set(missing.added) != set(delta.added)
             or set(missing.dropped) != set(delta.dropped)
+            # Not equality: the store also reports graphs as new that the delta makes by its quads without naming them.
             or not set(missing.created).issuperset(delta.created)
         ):
             raise EngineStateError(
@@ -719,6 +733,8 @@ class Engine:
                 except BaseException as error:
                     subscriptions.note(error)
                     notifications = self._notifications(changes)
+                # A number that was given out is never given again, so it is counted only when nothing can fail any
+                # more.
                 for unit, _, _ in changes:  # last, so that everything before can be repeated
                     unit.sequence += 1
                     if unit.others:
@@ -728,6 +744,8 @@ class Engine:
             committed: Commit = _new(Commit, (self.sequence, delta, notifications, ended, takeovers))
         except BaseException as error:
             broken = self._breaks(error)
+            # A signal or a cancellation goes on as what it is; the engine is broken all the same, since the step was
+            # left half-way.
             if not is_fault(error):
                 raise
             raise broken from error
@@ -752,6 +770,7 @@ class Engine:
         commit as a ListenerError, which has the commit; the other listeners are called all the same.
         """
         check_function("listener", listener)
+        # A new tuple: a listener that ends another one, or itself, does not change what `_announce` walks through.
         self._listeners = (*self._listeners, listener)
 
         def end() -> None:
@@ -768,6 +787,7 @@ class Engine:
                 if isinstance(reason, TooMuchWork)
                 else StoreError(f"the subscription was ended: its result could not be evaluated any more: {reason}")
             )
+            # The unit has ended, and with it each subscription that shares it.
             for number in unit.numbers:
                 self._subscriptions.unsubscribe(number)
                 yield Ended(self._spuids.name(number), error)
@@ -777,6 +797,7 @@ class Engine:
         takeovers = self._subscriptions.takeovers
         takeovers.date(self.sequence)
         for number, unit in takeovers.moves:
+            # It may have ended in the same commit; then nobody is to be told.
             if number in self._subscriptions:
                 yield Takeover(self._spuids.name(number), unit.spu_class, unit.reason)
         takeovers.moves.clear()
@@ -799,6 +820,7 @@ class Engine:
         """
         self._enter()
         try:
+            # `fill` puts quads into the store without matching them: subscriptions and index would never learn of them.
             if self.sequence or self.subscription_count or self._cts.tables:
                 raise EngineStateError("only a new engine takes a snapshot")
             self._store.fill(batches, graphs)
@@ -821,10 +843,13 @@ class Engine:
             if not unit.others:
                 continue
             for number, (sequence, columns) in unit.others.items():
+                # Those who subscribed with other names of variables share the unit, and get the same rows below their
+                # own names.
                 same = columns == unit.columns
                 their_gone, their_come = (gone, come) if same else (Bag(columns, removed), Bag(columns, added))
                 found.append((number, Notification(self._spuids.name(number), sequence + 1, their_come, their_gone)))
         if len(found) > 1:
+            # As `Commit` promises: in the order of subscribing, whatever units they belong to.
             found.sort(key=lambda numbered: numbered[0])
         return tuple([notification for _, notification in found])
 
@@ -933,8 +958,12 @@ class Engine:
         _check_query(sparql, default_graphs, named_graphs, access)
         self._check_open()
         query = parse_query(sparql)
+        # The store confuses a variable inside EXISTS with one of the same name outside, where SPARQL says that they
+        # differ.
         sparql = with_own_variables(sparql)
         graphs = self.readable(sparql, default_graphs, named_graphs, access)
+        # All NOW() of one query are the same instant (SPARQL 1.1, 17.4.5.1), that of the engine's clock and not of the
+        # system's.
         sparql = query_at(sparql, self._clock())
         if query.form == "SELECT":
             return QueryResult(self._store.select(with_columns(sparql, query.columns), *graphs))
@@ -956,6 +985,7 @@ class Engine:
 
         Each is None for all graphs. Raises AccessDeniedError, RequestSyntaxError.
         """
+        # Nothing to narrow, so the text's own FROM counts, and the store need not be given a list of all graphs.
         if access.read.every:
             return default_graphs, named_graphs
         return dataset_of(sparql, default_graphs, named_graphs, access.read, "read").graphs(self._store.has_graph)
@@ -1003,6 +1033,7 @@ class Engine:
         try:
             self._store.close()
         finally:
+            # By a call of the constructor, so that no attribute can be forgotten that keeps the old dataset alive.
             self.__init__(  # type: ignore[misc]  # an empty engine keeps nothing in memory
                 clock=self._clock,
                 new_identifier=self._new_identifier,

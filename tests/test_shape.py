@@ -74,6 +74,8 @@ def test_the_check_itself_notices_what_is_long() -> None:
     long = "\n".join(["class C:", "    def f():", *["        1"] * 60, "    g = 1"])
     assert [(item.name, too_long(item)) for item in parsed(long).definitions] == [("C", False), ("C.f", True)]
     assert [too_long(item) for item in parsed("\n".join(["class C:", *["    x = 1"] * 300])).definitions] == [True]
+    reasons = "\n".join(["def f():", *["    # because"] * 60, "    g = 1"])
+    assert [(item.lines, too_long(item)) for item in parsed(reasons).definitions] == [(2, False)]
 
 
 # --- what makes a reader hop ------------------------------------------------------------------------------------

@@ -79,6 +79,7 @@ class Verified:
     def repeated(self, source: Origin, value: bytes) -> bool:
         """Whether a source repeats the Echo value that it was given. Then it is verified."""
         slot = self._slot()
+        # All is compared in constant time, or an attacker could find a value byte by byte.
         good = any(hmac.compare_digest(value, self._value(source, one)) for one in (slot, slot - 1))
         if good:
             self.add(source)
@@ -89,6 +90,7 @@ class Verified:
         known = _normal(source)
         self._until[known] = self._monotonic() + VERIFIED_S
         self._until.move_to_end(known)
+        # A forgotten source costs one round trip; a full table would lock out new ones.
         if len(self._until) > SOURCES_MAX:
             self._until.popitem(last=False)
 
@@ -111,6 +113,7 @@ def block_bytes(answer_bytes_max: int, other_bytes: int) -> int | None:
     other_bytes: of the answer without its payload.
     """
     room, size = answer_bytes_max - other_bytes, BLOCK_BYTES_MAX
+    # Sizes of blocks are powers of two.
     while size > room and size >= BLOCK_BYTES_MIN:
         size //= 2
     return size if size >= BLOCK_BYTES_MIN else None

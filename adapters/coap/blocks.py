@@ -21,7 +21,7 @@ EXPONENT_MAX = 6
 BLOCKS_MAX = 4_096
 # A server keeps a part of a body so long without a further block.
 PAUSE_S_MAX = 60.0
-# PartialBodies that a server holds in part.
+# Bodies that a server holds in part.
 BODIES_MAX, BODIES_BYTES_MAX, BODIES_OF_SOURCE_MAX = 64, 1 << 20, 4
 
 
@@ -43,6 +43,7 @@ class Block(NamedTuple):
 
     @property
     def size(self) -> int:
+        # SZX: sizes are 16 to 1,024 bytes (RFC 7959 section 2.2).
         return 16 << self.exponent
 
     @property
@@ -75,6 +76,8 @@ class BodyOut:
 
     def block(self) -> tuple[Block, bytes]:
         """The block to send now."""
+        # A block number counts blocks of the present size, so it is made of the offset: the size may shrink between two
+        # blocks.
         return part(self._body, self._at >> (self._exponent + 4), self._exponent)
 
     def answered(self, code: str, option: Block | None) -> bool:
@@ -84,6 +87,7 @@ class BodyOut:
         """
         block, payload = self.block()
         smaller = option is not None and option.exponent < self._exponent
+        # Too large, with a smaller size in Block1: the device has little room for one message.
         if code == "4.13" and smaller and self._at == 0:
             assert option is not None
             self._exponent = option.exponent  # a hint (RFC 7959 section 2.9.3)
@@ -97,6 +101,7 @@ class BodyOut:
         if option is None or option.number != block.number:
             raise UpstreamError(f"the device answered {code} to block {block.number} of a body with more blocks")
         self._at += len(payload)
+        # The size may change only where the offset is a multiple of the new one.
         if smaller and self._at % option.size == 0:
             self._exponent = option.exponent
         return False
@@ -121,6 +126,7 @@ class BodyIn:
             raise BlockError("gap", f"byte {block.start:,} came instead of byte {len(self.body):,}")
         if self.blocks and tag != self.tag:
             raise BlockError("changed", "the body changed during its transfer")
+        # `more` counts as one byte: at least one follows.
         if len(self.body) + len(payload) + block.more > self.limit:
             raise BlockError("limit", f"the body has more than {self.limit:,} bytes")
         if self.blocks == BLOCKS_MAX:
@@ -143,7 +149,7 @@ class _Held:
 
 
 class PartialBodies:
-    """PartialBodies of requests that a server has received in part. The oldest is dropped where a bound is reached.
+    """Bodies of requests that a server has received in part. The oldest is dropped where a bound is reached.
 
     Times are those of one clock that never goes back, in seconds.
     """
@@ -170,6 +176,7 @@ class PartialBodies:
         key = source, name
         self._expire(at)
         held = self._held.get(key)
+        # It is no duplicate by its message id, which the endpoint answers. Without this the repetition would be a gap.
         if held is not None and block.number and block.more and held.body.body[block.start :] == payload:
             return None  # sent again, as a new message
         held = self._take(key)

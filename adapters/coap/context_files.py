@@ -141,6 +141,7 @@ class Numbers:
 
     def take(self) -> int:
         """The next number. Raises UpstreamError if it cannot be stored, or if there are no more."""
+        # The thread was too slow, or could not write: the caller waits for the disk rather than use a number twice.
         if self._next >= self._reserved:
             try:
                 self._reserve()
@@ -152,6 +153,7 @@ class Numbers:
             raise UpstreamError(f"OSCORE context {self._folder.name}: {reason}")
         number = self._next
         self._next += 1
+        # Equal, not less: the thread is asked once for each chunk.
         if self._reserved - self._next == CHUNK // 2:
             self._later(self._reserve)
         return number
@@ -172,6 +174,7 @@ class Numbers:
         with self._writing:
             if not self._closed and self._reserved - self._next < CHUNK:
                 upto = self._reserved + CHUNK
+                # Without a window: after an unclean end it is not known what came since.
                 self._write(upto, None)
                 self._reserved = upto  # not before it is durable
 
@@ -184,12 +187,9 @@ class Numbers:
 
 
 def contexts_folder(data: Path) -> Path:
-    """The folder of the contexts of a gateway with this data folder.
-
-    It is beside the data folder, not in it: the adapter's service cannot see the data folder, and a copy of the data
-    folder must not contain sender numbers.
-    """
+    """The folder of the contexts of a gateway with this data folder."""
     whole = data.resolve()
+    # The adapter's service cannot see the data folder, and a copy of the data folder must not contain sender numbers.
     return whole.with_name(f"{whole.name}-coap") / "contexts"
 
 
@@ -236,8 +236,10 @@ def make_context(folder: Path, name: str, address: str, *, replace: bool = False
         ids = {"sender-id_hex": sender_id.hex(), "recipient-id_hex": recipient_id.hex(), "address": address}
         _write_durably(new / SECRET, _json({"secret_hex": secret, "salt_hex": salt}))
         _write_durably(new / SETTINGS, _json(ids))
+        # Last, since it has the inode of the settings.
         _write_durably(new / SEQUENCE, _sequence_text(0, (0, 0), _inode(new)))
         if lock is None:
+            # The folder is complete and durable before it has its name.
             os.rename(new.name, name, src_dir_fd=making, dst_dir_fd=making)
             os.fsync(making)
         else:
@@ -300,6 +302,7 @@ def read_key(folder: Path) -> Key:
     except ValueError as error:
         raise ConfigurationError(f"{folder}: a member that ends with _hex is damaged; {_renewal(folder)}") from error
     ids = key.sender_id, key.recipient_id
+    # Equal identifiers would make equal nonces of both directions (RFC 8613 section 3.3).
     if ids[0] == ids[1] or max(map(len, ids)) > _IDENTIFIER_BYTES_MAX or len(key.secret) < _SECRET_BYTES_MIN:
         raise ConfigurationError(f"{folder}: the identifiers or the secret are damaged; {_renewal(folder)}")
     return key
@@ -314,6 +317,7 @@ def read_sequence(folder: Path) -> StoredSequence:
     known = received == "unknown" if isinstance(received, str) else min(received.index, received.bitfield) >= 0
     if not known or stored.next_to_send < 0:
         raise ConfigurationError(f"{place}: the sender numbers are damaged; {_renewal(folder)}")
+    # A restored copy would use numbers a second time with the same key, which breaks AES-CCM.
     if stored.settings_inode != _inode(folder):
         reason = "this context is a copy or from a backup, and its sender numbers may be used already"
         raise ConfigurationError(f"{place}: {reason}; {_renewal(folder)}")
@@ -377,6 +381,7 @@ def _check_mode(path: Path, found: os.stat_result, mode: int) -> None:
         raise ConfigurationError(f"{path}: not a {'folder' if mode == 0o700 else 'regular file'}; remove it")
     if found.st_uid != os.geteuid():
         raise ConfigurationError(f"{path}: belongs to another user; `chown` it to the user of the adapter")
+    # Who could read it may have the key: a new mode alone does not mend that.
     if stat.S_IMODE(found.st_mode) & 0o077:
         reason = f"other users may read it (mode {stat.S_IMODE(found.st_mode):04o})"
         raise ConfigurationError(f"{path}: {reason}; run `chmod {mode:o} {path}`, or make a new key if one did")

@@ -74,6 +74,7 @@ class Contexts:
                 if self._closed or not names:
                     return []
                 check_private(folder)
+                # Taken with the first key, so that a gateway without keys makes no file.
                 if self._lock is None:
                     self._lock = locked_folder(folder)
             except OSError as error:
@@ -100,6 +101,7 @@ class Contexts:
                 str(error) if isinstance(error, ConfigurationError) else f"{error.filename or folder}: {error.strerror}"
             )
             self.problems[name] = reason  # first, because requests look at the others
+            # Without an address, each device may be the one with the damaged key: no request goes out plain.
             if address:
                 self._unusable[address] = name
             else:
@@ -139,12 +141,12 @@ class Contexts:
     def of(self, *addresses: str) -> SecuredContext | None:
         """The context of a device by its address, as in `Key`, or by one of several; None: it has no key.
 
-        Raises ConfigurationError if its context cannot be used, or if this cannot be known: without this, damage to a
-        file would make requests plain.
+        Raises ConfigurationError if its context cannot be used, or if this cannot be known.
         """
         for address in addresses:
             if address in self._addresses:
                 return self._contexts[self._addresses[address]]
+            # Without this, damage to a file would make requests plain.
             if address in self._unusable:
                 raise ConfigurationError(self.problems[self._unusable[address]])
         if self._without_address:
@@ -164,6 +166,7 @@ class Contexts:
         meanwhile would be missing in the stored window.
         """
         with self._changing:
+            # First: a request that came after its window was read would be missing in the file.
             self._closed = True
         windows = [(context, context.ended()) for context in self._contexts.values()]
         for context, window in windows:

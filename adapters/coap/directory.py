@@ -95,6 +95,7 @@ class Registration:
 
     def resources(self, conditions: Sequence[Criterion] = ()) -> Iterator[Link]:
         """The links that meet all conditions, with full URIs (RFC 9176 section 6.1)."""
+        # Resolving is dear: the other conditions leave few links for it.
         on_uris = [one for one in conditions if one.name in ("href", "anchor")]
         for link in links.filter_links(self.links, [one for one in conditions if one not in on_uris]):
             full = _resolve_link(link, self.base)
@@ -163,6 +164,7 @@ class Directory:
             id=id_,
             endpoint=found.endpoint,
             sector=found.sector,
+            # RFC 9176 section 5: without a base, the address that the request came from.
             base=found.base or registrant.base,
             given=bool(found.base),
             lifetime_s=lifetime_s,
@@ -171,6 +173,7 @@ class Directory:
             attributes=tuple(found.attributes),
             owner=registrant.owner,
             zone=registrant.zone,
+            # A base that the endpoint wrote may be the address of another machine.
             proven=registrant.verified and not found.base,
         )
         self._store(new)
@@ -182,6 +185,7 @@ class Directory:
 
     def restore(self, registration: Registration, remaining_s: float) -> None:
         """Adds a registration of an earlier run, which expires after the time given. Raises RegistrationError."""
+        # At least so long, so that an endpoint can update it after a long stop of the gateway.
         self._store(replace(registration, expires=self._monotonic() + max(remaining_s, LIFETIME_MIN_S)))
 
     def update(self, id_: str, query: Iterable[str], registrant: Registrant) -> Registration:
@@ -198,6 +202,7 @@ class Directory:
         lifetime_s = found.lifetime_s or known.lifetime_s
         changed = replace(
             known,
+            # An endpoint whose address has changed renews it by its update, unless it had given a base.
             base=found.base or (known.base if known.given else registrant.base),
             given=known.given or bool(found.base),
             lifetime_s=lifetime_s,
@@ -272,6 +277,7 @@ class Directory:
     def _check_owner(self, known: Registration | None, registrant: Registrant) -> None:
         if known is None or known.expires <= self._monotonic():
             return
+        # An unprotected registration may be taken over by a protected one, not the other way round.
         if known.owner not in ("", registrant.owner):
             raise RegistrationError("foreign", "the endpoint is registered by another security context")
 
@@ -296,6 +302,7 @@ class Directory:
 
 def registration_id(endpoint: str, sector: str = "") -> str:
     """The same for the same endpoint, also after a restart."""
+    # RFC 9176 section 5: the same endpoint has the same location again.
     return hashlib.sha256(f"{endpoint}\0{sector}".encode()).hexdigest()[:16]
 
 
@@ -351,6 +358,7 @@ def _lifetime(texts: Mapping[str, str]) -> int | None:
     text = texts["lt"]
     if _DECIMAL.fullmatch(text) is None or not 1 <= int(text) <= LIFETIME_MAX_S:
         raise RegistrationError("malformed", f"the lifetime lt is a number of seconds, 1 to {LIFETIME_MAX_S}")
+    # Shorter ones would be as many commits as endpoints.
     return max(int(text), LIFETIME_MIN_S)
 
 
@@ -359,6 +367,7 @@ def _links(text: bytes) -> tuple[Link, ...]:
     try:
         found = links.parse_links(text, bytes_max=LINKS_BYTES_MAX, links_max=LINKS_MAX)
         for link in found:
+            # Any base will do: it shows that the link can be resolved.
             _resolve_link(link, "coap://endpoint")
     except (PayloadError, ValueError) as error:
         raise RegistrationError("malformed", str(error)) from error

@@ -143,13 +143,19 @@ class DatagramError(Exception):
 def read_datagram(data: bytes, remote: Any = None) -> aiocoap.Message:
     """The message of a datagram. An elective option with a length that it cannot have is left out (RFC 7252 section
     5.4.3). Raises DatagramError."""
+    # Version, type and token length are in byte 0, the code in byte 1, the message id behind them (RFC 7252 section 3).
+    # Another version is to be ignored silently.
     if len(data) < 4 or data[0] >> 6 != 1:
         raise DatagramError
     kind, token_bytes, code = (data[0] >> 4) & 3, data[0] & 15, data[1]
+    # Token lengths 9 to 15 are reserved. Code 0.00 is an empty message, which has nothing behind the message id.
     if token_bytes > 8 or len(data) < 4 + token_bytes or code >> 5 not in _CODE_CLASSES or (not code and len(data) > 4):
         raise DatagramError
+    # Combinations that RFC 7252 section 4.3, table 1, does not have: an empty NON, a request in an ACK, and a RST with
+    # content.
     if (kind == _NON and not code) or (kind == _ACK and 0 < code < 32) or (kind == _RST and code):
         raise DatagramError
+    # Counted before the library decodes them: it makes an object of each, also of thousands in one datagram.
     if _has_too_many_options(data, 4 + token_bytes):
         raise DatagramError(in_option=True)
     try:
@@ -160,6 +166,7 @@ def read_datagram(data: bytes, remote: Any = None) -> aiocoap.Message:
         raise DatagramError(in_option=True) from error
     finally:
         _forget_numbers()
+    # The list is in the order of numbers. Deltas may add up to numbers that no registry has.
     options = list(message.opt.option_list())
     if options and options[-1].number > 0xFFFF:
         raise DatagramError
@@ -186,6 +193,7 @@ def _has_too_many_options(data: bytes, at: int) -> bool:
             return False
         delta, length = data[at] >> 4, data[at] & 15
         at += 1 + _EXTENDED_BYTES.get(delta, 0)
+        # Nibbles 13 and 14 say that 1 or 2 further bytes hold delta or length (RFC 7252 section 3.1).
         extended = _EXTENDED_BYTES.get(length, 0)
         if extended:
             length = int.from_bytes(data[at : at + extended]) + _EXTENDED_FROM[extended]
@@ -202,6 +210,8 @@ def _length(option: Any) -> int:
 
 def _forget_numbers() -> None:
     """The library keeps each number of an option or a format that it meets for good. Any sender can make up numbers."""
+    # What was registered when this module was loaded comes first in the dictionary of the enumeration; only the rest
+    # goes.
     for kind, known in _NUMBERS.items():
         members = kind._value2member_map_
         if len(members) > known + _NUMBERS_KEPT:
@@ -213,6 +223,7 @@ def _source(remote: Any) -> str:
     """As whom a peer shares the requests that are being answered: its `network`. Empty for loopback, behind which
     programs cannot be told apart."""
     address = ipaddress.ip_address(remote.sockaddr[0].partition("%")[0])
+    # The socket serves both families, so an IPv4 peer comes as ::ffff:a.b.c.d.
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return "" if (mapped or address).is_loopback else network(address).hex()
 
@@ -264,17 +275,21 @@ class CoapTokens(TokenManager):  # type: ignore[misc]
         source = _source(request.remote)
         self.answering.add(source)
 
+        # Called with the first event of any kind; False removes the callback, so that a source is given back its place
+        # once.
         def answered(_: Any) -> bool:
             self.answering.add(source, -1)
             return False
 
         pipe = found[0]
         pipe.on_event(answered, is_interest=False)
+        # An observer that leaves must not get the notification that still waits behind a confirmable one.
         pipe.on_interest_end(lambda: self.token_interface.drop_notification(request.remote, request.token))
 
     def process_response(self, response: aiocoap.Message) -> bool:
         if response.token in self.collecting:
             answers, permits = self.collecting[response.token]
+            # True: it was expected. Otherwise the library would reset it.
             if len(answers) < COLLECTED_MAX and permits(response.remote):
                 answers.setdefault(response.remote, response)
             return True
@@ -317,6 +332,8 @@ class CoapMessages(MessageManager):  # type: ignore[misc]
 
     def receive(self, data: bytes, remote: Any, *, cut: bool = False) -> None:
         """Takes a datagram. cut: it was longer. A request is admitted before it is read, because reading takes long."""
+        # The order matters: what is dropped here costs a look at two bytes, and no answer to an address that may be
+        # forged.
         serves = self.token_manager.context.serversite is not None
         if serves and _is_request(data) and not self._has_room(remote, len(data)):
             self._counters.requests_dropped += 1
@@ -337,8 +354,11 @@ class CoapMessages(MessageManager):  # type: ignore[misc]
                 return
         elif message.code.is_response() and not self.token_manager.expects(message):
             self._counters.answers_unknown += 1
+            # A confirmable one goes on to the library, which resets it (RFC 7252 section 4.2), so that the peer stops
+            # repeating it.
             if message.mtype is not Type.CON:
                 return  # also an acknowledgement with a wrong token, so that the exchange goes on
+        # The library passes on the message alone, and `_deduplicate_message` compares the datagram.
         self._digest = hash(data)
         self.dispatch_message(message)
 
@@ -352,13 +372,17 @@ class CoapMessages(MessageManager):  # type: ignore[misc]
 
         code: of the answer to a request; None: it is reset, as other messages are.
         """
+        # Version 1 and type CON. Only these are answered, or two broken peers would answer each other for ever.
         confirmable = len(data) >= 4 and data[0] >> 4 == 0b0100
         if not confirmable or remote.is_multicast_locally:
             return
         token = data[4 : 4 + (data[0] & 15)]
         if code is not None and 0 < data[1] < 32 and len(token) <= 8:
+            # Version 1 and type ACK with the id and token of the request, written by hand: the library makes answers of
+            # messages only, and this is none.
             answer = bytes([0b0110_0000 | len(token), code]) + data[2:4] + token + options
         else:
+            # RST, empty.
             answer = b"\x70\x00" + data[2:4]
         self.message_interface.send_datagram(answer, remote.as_response_address())
 
@@ -374,20 +398,26 @@ class CoapMessages(MessageManager):  # type: ignore[misc]
     def send_message(self, message: aiocoap.Message, messageerror_monitor: Callable[[], None]) -> None:
         """Sends or queues a message. A notification replaces one of the same observation that is queued."""
         remote = message.remote
+        # `_next_message_id` gets no argument from the library.
         self._peer = remote
         if not message.code.is_response():
             super().send_message(message, messageerror_monitor)
             return
         queued = self._backlogs.get(remote, [])
+        # Notifications of one observation supersede each other (RFC 7641 section 4.5.2), so one place in the queue is
+        # enough.
         place = self._queued_notification(remote, message.token) if message.opt.observe is not None else None
         if place is not None:
             self._counters.notifications_replaced += 1
             del queued[place]
+        # An answer that fits into an acknowledgement needs no place in the queue.
         elif len(queued) >= QUEUED_MAX and (remote, message.token) not in self._piggyback_opportunities:
             self._counters.requests_dropped += 1
             return
         before = len(queued)
         super().send_message(message, messageerror_monitor)
+        # The library appends. The newer state takes the turn of the one that it replaces, or a chatty observation would
+        # never have one.
         if place is not None and len(queued) > before:
             queued.insert(place, queued.pop())
 
@@ -412,6 +442,8 @@ class CoapMessages(MessageManager):  # type: ignore[misc]
         """Ends the transmission of a message. The next one to the peer leaves at once."""
         if self._active_exchanges is None or mid is None:
             return
+        # Each peer has one confirmable message under way (NSTART = 1, RFC 7252 section 4.7), so the next one waits for
+        # this.
         found = self._active_exchanges.pop((remote, mid), None)
         if found is not None:
             found[1].cancel()
@@ -434,12 +466,15 @@ class CoapMessages(MessageManager):  # type: ignore[misc]
         """Whether the request came before; if so, it gets the same answer again."""
         key, now = (message.remote, message.mid), self.loop.time()
         found = self._received.get(key)
+        # A peer that rebooted may choose an id that it has used: then the datagram differs.
         if found is not None and found.digest == self._digest and now < found.at + ANSWERS_S:
             self._counters.duplicates += 1
+            # Without one, the answer is being made, and will come.
             if found.answer:
                 self.message_interface.send_datagram(found.answer, message.remote.as_response_address())
             return True
         self._drop_answer(key)
+        # The key was removed before, so that it stands at the end: the oldest is the first.
         self._received[key] = _Received(self._digest, now)
         self._bound_answers(now)
         return False
@@ -485,13 +520,13 @@ class CoapSocket(MessageInterfaceUDP6):  # type: ignore[misc]
     async def opened(
         cls, messages: CoapMessages, bind: tuple[str, int], multicast: Sequence[tuple[str, str]]
     ) -> CoapSocket:
-        """multicast: groups to join, each with the name of an interface. Raises OSError.
-
-        The library would let a second gateway share the port (SO_REUSEPORT), so that each gets a part of the datagrams.
-        """
+        """multicast: groups to join, each with the name of an interface. Raises OSError."""
+        # The library would let a second gateway share the port (SO_REUSEPORT), so that each gets a part of the
+        # datagrams.
         link = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
         try:
             link.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            # Datagrams that come in a burst while the loop is busy wait in the kernel.
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
             link.bind(bind)
         except OSError:
@@ -501,6 +536,7 @@ class CoapSocket(MessageInterfaceUDP6):  # type: ignore[misc]
             cls._create_transport_endpoint(link, messages, messages.log, messages.loop, multicast)
         )
         try:
+            # Shielded, so that a cancelled start does not leave a transport that nobody closes.
             found: CoapSocket = await asyncio.shield(opening)
         except asyncio.CancelledError:
             await (await opening).shutdown()  # the library cannot close a socket that it has half opened
@@ -519,6 +555,7 @@ class CoapSocket(MessageInterfaceUDP6):  # type: ignore[misc]
         if not scope:
             return UDP6EndpointAddress(sockaddr, self)
         source = "::ffff:0.0.0.0" if ip.version == 4 else "::"
+        # IPV6_PKTINFO chooses the interface; the address 0 leaves the source to the kernel. IPv4 needs the mapped form.
         chosen = _PACKET_INFO.pack(socket.inet_pton(socket.AF_INET6, source), scope)
         return UDP6EndpointAddress(sockaddr, self, pktinfo=chosen)
 
@@ -531,7 +568,9 @@ class CoapSocket(MessageInterfaceUDP6):  # type: ignore[misc]
         self.send_datagram(message.encode(), message.remote)
 
     def send_datagram(self, data: bytes, remote: UDP6EndpointAddress) -> None:
+        # An answer leaves from the address that the request came to; else the peer would not know it.
         extra = [] if remote.pktinfo is None else [(socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, remote.pktinfo)]
+        # asyncio calls `error_received` within `sendmsg` if sending fails at once, without the peer.
         self._sending_to = remote
         try:
             self.transport.sendmsg(data, extra, 0, remote.sockaddr)
@@ -657,6 +696,7 @@ class Endpoint:
     ) -> list[aiocoap.Message]:
         """The answers to a multicast request, one of a peer. permits: whether the answer of a peer is taken."""
         message.token = secrets.token_bytes(8)
+        # Multicast is never confirmable (RFC 7252 section 8.1).
         message.transport_tuning = aiocoap.Unreliable()
         answers: dict[Any, aiocoap.Message] = {}
         self._tokens.collecting[message.token] = answers, permits

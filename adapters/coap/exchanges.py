@@ -83,6 +83,7 @@ class Exchanges:
         self._networks = networks
         self._seals = seals
         self._slots = asyncio.Semaphore(settings.concurrency_max)
+        # Devices that do not answer hold a slot for the whole of their time-outs. Those that do keep the other half.
         self._retry_slots = asyncio.Semaphore(max(1, settings.concurrency_max // 2))
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by authority, those in use
 
@@ -90,7 +91,7 @@ class Exchanges:
         """The device's answer, whatever its code.
 
         Raises UpstreamError if there is none; PayloadError if the request cannot be sent as it is, or the answer is too
-        large; Outdated. Cancelling it ends the retransmission, so that the next request to the device leaves at once.
+        large; Outdated.
         """
         if len(request.body) > BODY_BYTES_MAX:
             raise PayloadError(f"the body has more than {BODY_BYTES_MAX:,} bytes")
@@ -108,6 +109,7 @@ class Exchanges:
         authority = urlsplit(uri).netloc
         lock = self._locks.setdefault(authority, asyncio.Lock())
         async with AsyncExitStack() as stack:
+            # The lock of the device comes first: who waits for a device must not hold a slot that others could use.
             await stack.enter_async_context(lock)
             if retried:
                 await stack.enter_async_context(self._retry_slots)
@@ -147,12 +149,15 @@ class Exchanges:
         try:
             async with asyncio.timeout(self.settings.answer_timeout_s):
                 while not answered.done():
+                    # Looked at again and again, since a newer desired state makes this message wrong while it is
+                    # retransmitted.
                     await asyncio.wait([answered], timeout=None if is_current is always else CHECK_S)
                     if not answered.done() and not is_current():
                         raise Outdated
         except TimeoutError as error:
             raise UpstreamError("no answer") from error
         finally:
+            # Also on cancellation: it ends the retransmission, so that the next request to the device leaves at once.
             ongoing.stop()
         event = answered.result()
         if event.message is None:
@@ -204,6 +209,8 @@ class _Transfer:
         limit = self._request.limit
         if max(first.opt.size2 or 0, len(first.payload)) > limit:
             raise PayloadError(f"the answer has more than {limit:,} bytes")
+        # A resource may change between two blocks: another ETag says so, and the transfer begins anew (RFC 7959 section
+        # 2.4).
         for _ in range(TRANSFERS_MAX):
             body, answer, block = BodyIn(limit), first, _block(first.opt.block2)
             if block is None:
@@ -216,6 +223,7 @@ class _Transfer:
             except BlockError as error:
                 if error.fault in ("limit", "size"):
                     raise PayloadError(f"the answer: {error}") from error
+                # Asking again is safe for GET only.
                 if error.fault == "gap" or self._request.method != "GET":
                     raise UpstreamError(f"the answer: {error}") from error
             first = await self._exchange(block2=Block(0, False, block.exponent))
@@ -243,6 +251,7 @@ class _Transfer:
         return uri_message(
             request.method,
             request.uri,
+            # A request for a further block has no payload, so it has no format.
             content_format=request.format if block2 is None else None,
             accept=request.accept,
             echo=self._echo,

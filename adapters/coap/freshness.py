@@ -43,6 +43,7 @@ class NotificationOrder:
             if self._protected:
                 newer = number > last
             else:
+                # Numbers have 24 bits and wrap. After 128 s order by number is not reliable, and the later one counts.
                 newer = 0 < (number - last) % (2 * _HALF) < _HALF or at > last_at + _WINDOW_S
         if newer:
             self._last = number, at

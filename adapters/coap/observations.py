@@ -71,6 +71,8 @@ class Observation(ResourceObservation):
         super().__init__(resource, counters)
         self._exchanges = exchanges
         self._margin_s = margin_s
+        # RFC 7641 section 3.3.1: a registration with the same token replaces the one before, in one step, at the
+        # device.
         self._token = secrets.token_bytes(8)  # kept, so that a renewal replaces the registration
         self._registration: _Registration | None = None
         self._order: NotificationOrder | None = None
@@ -113,6 +115,7 @@ class Observation(ResourceObservation):
                         state = "withheld"
                     self.status = ObservationStatus(state, str(error))
                     await self._pause(self._exchanges.settings.retry_max_s)
+            # Reached by `cancel` only: a task that is cancelled sends nothing more.
             await self._deregister()
         finally:
             if self._registration is not None:
@@ -202,6 +205,7 @@ class Observation(ResourceObservation):
         registration = _Registration(peer, opened, asyncio.get_running_loop().create_future())
         before, self._registration = self._registration, registration
         if before is not None:
+            # The observation before must not take what comes under the shared token.
             self._counters.observations_renewed += 1
             before.stop()  # nothing may come between this and the start: both have the same token
         registration.ongoing = self._exchanges.endpoint.start(
@@ -229,12 +233,17 @@ class Observation(ResourceObservation):
                 self._fail(registration, error)
             return  # else it is forged, came twice, or belongs to the registration before
         assert self._order is not None
+        # An answer without the Observe option says that the device has no observer of this token (RFC 7641 section
+        # 3.2).
         number, now = message.opt.observe, asyncio.get_running_loop().time()
         last = event.is_last or number is None
+        # A notification of the registration before may overtake the answer. The first message after the acknowledgement
+        # of the new one is its answer.
         acknowledged = registration.ongoing is None or registration.ongoing.acknowledged
         if not registration.confirmed and (last or acknowledged):
             registration.confirmed = True
             if number is not None:
+                # Whatever its number is: the device may count anew.
                 self._order.restart(number, now)
                 self._deliver(message)
             if not registration.answered.done():
@@ -260,6 +269,8 @@ class Observation(ResourceObservation):
         settings, now = self._exchanges.settings, asyncio.get_running_loop().time()
         code = message.code.dotted
         self._deliver(message)
+        # An error ends the observation (RFC 7641 section 4.2). It is tried again after the longest pause, not at the
+        # next poll.
         if not message.code.is_successful():
             self._say(code, message.payload)
             self._due = now + settings.retry_max_s
@@ -269,12 +280,14 @@ class Observation(ResourceObservation):
             self.status = ObservationStatus("refused", "the device does not offer Observe")
         else:
             self.status = ObservationStatus("polled")
+            # A device that was updated may offer Observe some day.
             self._polls_until = now + min(OBSERVE_AGAIN * self._resource.poll_s, OBSERVE_AGAIN_S_MAX)
 
     def _deliver(self, message: aiocoap.Message) -> None:
         """Gives the state on, or asks for the whole of it."""
         block = message.opt.block2
         until = self._fresh_until(message.opt.max_age)
+        # A notification holds the first block only (RFC 7959 section 2.6); the rest is asked for by a GET of its own.
         if block is not None and (block.more or block.block_number):
             self._incomplete = True
             self._wake.set()
@@ -293,6 +306,7 @@ class Observation(ResourceObservation):
 
     def _give(self, state: Observed) -> None:
         """Gives a state on when its time has come, unless a newer one comes before."""
+        # One state waits at a time; a newer one takes its place, so a device that sends too fast costs no memory.
         if self._held is not None:
             self._counters.notifications_outdated += 1
             self._held = state
@@ -330,6 +344,7 @@ class Observation(ResourceObservation):
         if registration is None or self._failure is not None or self.status.state != "observed":
             return
         registration.stop()
+        # Observe: 1 (RFC 7641 section 3.6). It is a courtesy: the device finds out by the RST to its next notification.
         with suppress(UpstreamError, PayloadError):  # then the device drops the observer at its next notification
             async with self._exchanges.turn(self._resource.uri):
                 await self._exchanges.exchange(self._message(1, None), registration.peer, token=self._token)

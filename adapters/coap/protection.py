@@ -65,14 +65,15 @@ class DeviceProtection:
     def seal(self, device: str, uri: str, address: Address) -> Seal | None:
         """What protects requests to a device; None: nothing.
 
-        device: its name in a rule, or ""; uri: in normal form; address: of its host. The address counts too, so that
-        another name of the device does not make its requests plain. Raises PayloadError if the device needs a key and
-        has none, or one that cannot be used.
+        device: its name in a rule, or ""; uri: in normal form; address: of its host. Raises PayloadError if the
+        device needs a key and has none, or one that cannot be used.
         """
         port = urlsplit(uri).port or COAP_PORT
         host = f"[{address}]" if address.version == 6 else f"{address}"
+        # By name and by address: another name of the device must not make its requests plain.
         places = urlsplit(uri).netloc, host if port == COAP_PORT else f"{host}:{port}"
         name = device or next((self._names[place] for place in places if place in self._names), "")
+        # The operator says so: it counts more than a key.
         if name in self._devices and self._devices[name].security == "plain":
             return None
         try:

@@ -164,6 +164,7 @@ class QueryResources:
         return (found[0], path[-1]) if len(found) == 1 else None
 
     def _cost(self, request: SiteRequest) -> int:
+        # A result that is followed already costs nothing.
         return 0 if self._ready(self._bound_text(request)) is not None else COST
 
     def _ready(self, bound: str) -> _FollowedQuery | None:
@@ -176,6 +177,7 @@ class QueryResources:
         followed = self._ready(bound)
         if followed is not None:
             return followed.answer(request.accept)
+        # Remembered, so that a device that asks again and again does not have it evaluated each time.
         if now < self._too_long.get(bound, 0.0):
             raise _too_long()
         try:
@@ -212,6 +214,7 @@ class QueryResources:
             told: SiteAnswer | None = None
             while True:
                 changed, answer = followed.changed, followed.answer(request.accept)
+                # A change of the rows may leave the representation the same.
                 if answer != told:
                     told = answer
                     yield answer
@@ -219,6 +222,7 @@ class QueryResources:
                     await changed.wait()
         finally:
             followed.observers -= 1
+            # A device that renews its observation finds the result still there.
             if not followed.observers:
                 asyncio.get_running_loop().call_later(LINGER_S, self._end_if_unused, bound, followed)
 
@@ -268,6 +272,7 @@ class QueryResources:
             try:
                 async with aclosing(self._client.subscribe(bound)) as notifications:
                     async for one in notifications:
+                        # Sequence 0 comes again when the client has subscribed anew.
                         if one.sequence == 0 or followed.result is None:
                             followed.result = one.added
                         else:

@@ -167,8 +167,10 @@ class Registrations:
         The source must be verified, because the request for its links is larger than its own.
         """
         self._check_ready()
+        # Before the fetch: a request that cannot succeed sends nothing.
         id_ = self.directory.checked_id(query, registrant_of(caller), simple=True)
         self._check_room(id_, caller)
+        # An endpoint that repeats its request waits for the same links.
         if id_ in self._fetches:
             return
         source = machine_of(caller)
@@ -183,6 +185,7 @@ class Registrations:
         """Starts the lifetime again; stored on return."""
         self._check_ready()
         changed = self.directory.update(id_, query, registrant_of(caller))
+        # A security context has limits of its own, so it is not counted by address.
         if changed.owner:
             self._sources.pop(id_, None)
         self._listener.took("updated", changed)
@@ -211,6 +214,7 @@ class Registrations:
 
     def expire(self) -> None:
         """Removes the registrations whose lifetime is over."""
+        # Nobody waits for these, so they are stored without a future.
         for one in self.directory.due(self._monotonic()):
             self._counts["registrations_expired"] += 1
             logger.info("coap registration expired", endpoint=one.endpoint, base=one.base)
@@ -306,6 +310,7 @@ class Registrations:
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._unstored.setdefault(id_, []).append(done)
         self._work.set()
+        # The device repeats a request without an answer; a later one finds it stored.
         await asyncio.wait([done], timeout=STORE_S)
         if not done.done() or not done.result():
             raise UnavailableError
@@ -319,6 +324,7 @@ class Registrations:
                 portion = {id_: self._unstored.pop(id_) for id_ in list(self._unstored)[:PORTION_MAX]}
                 again = await self._send(portion)
                 for id_ in again:
+                    # It may have changed again meanwhile: `_text` writes it as it is then, for all who wait.
                     self._unstored[id_] = portion[id_] + self._unstored.get(id_, [])
                 failures = failures + 1 if again else 0
                 if again:

@@ -38,6 +38,8 @@ class SecuredContext(oscore.CanProtect, oscore.CanUnprotect, oscore.SecurityCont
         self.sender_id, self.recipient_id, self.id_context = key.sender_id, key.recipient_id, key.id_context
         self.derive_keys(key.salt, key.secret)
         self.recipient_replay_window = oscore.ReplayWindow(oscore.DEFAULT_WINDOWSIZE, lambda: None)
+        # Without a window the end was unclean: what came after the last stored one is unknown, so the first request is
+        # challenged (RFC 8613 appendix B.1.2).
         if numbers.window is not None:
             index, bitfield = numbers.window
             self.recipient_replay_window.initialize_from_persisted({"index": index, "bitfield": bitfield})
@@ -53,6 +55,7 @@ class SecuredContext(oscore.CanProtect, oscore.CanUnprotect, oscore.SecurityCont
 
     def ended(self) -> Window | None:
         """The final replay window, None if it is unknown. Requests that arrive later are refused."""
+        # Without an Echo value, and with a window that is not initialized, the library refuses each request.
         window, self.echo_recovery = self.recipient_replay_window, None
         self.recipient_replay_window = oscore.ReplayWindow(oscore.DEFAULT_WINDOWSIZE, lambda: None)
         return (window._index, window._bitfield) if window.is_initialized() else None
@@ -84,6 +87,8 @@ class SentRequest:
         if answer.opt.oscore is None:
             text = plain(answer.payload[:_REASON_BYTES_MAX].decode("utf-8", "replace"))
             raise UpstreamError(f"the device answered without OSCORE: {answer.code.dotted} {text}".rstrip())
+        # The outer Observe option is not protected and a proxy may change it; the library would take it for the inner
+        # one (RFC 8613 section 4.1.3.5).
         outer_observe, answer.opt.observe = answer.opt.observe, None
         try:
             number = _option(answer.opt.oscore).number
@@ -92,9 +97,12 @@ class SentRequest:
             raise UpstreamError(f"the answer cannot be verified with OSCORE: {fault}") from fault
         finally:
             answer.opt.observe = outer_observe
+        # A protected message must not hold another one, or a request.
         if found.code.class_ not in _ANSWERS or found.opt.oscore is not None:
             raise UpstreamError(f"the answer contains no answer, but code {found.code.dotted}")
         if found.opt.observe is not None:
+            # The partial IV of a notification is its number. The first answer may have none, as it uses that of the
+            # request.
             newest = -1 if number is None else int.from_bytes(number, "big")
             if not self._observes or newest <= self._newest:
                 raise UpstreamError("the notification is old or repeated" if self._observes else "unasked notification")
@@ -129,6 +137,8 @@ class ReceivedRequest:
     def outer(self, answer: Message) -> Message:
         """The protected answer or notification. Raises UpstreamError if it needs a number, and there is none."""
         observe = answer.opt.observe
+        # With Observe the answer gets a number of its own. 0 makes the library see a notification; the true number is
+        # for the outer message.
         protected, _ = self.context.protect(answer if observe is None else answer.copy(observe=0), self._request)
         protected.opt.observe = observe
         return protected
@@ -146,6 +156,7 @@ def received(by_kid: ContextByKid, message: Message) -> ReceivedRequest:
             raise ValueError("no kid or no number")
     except ValueError as fault:
         raise _refusal(codes.BAD_OPTION, "Failed to decode COSE") from fault
+    # An unknown kid is answered in the clear: there is no key to protect it with (RFC 8613 section 8.2).
     context = by_kid(option.kid, option.kid_context)
     if context is None:
         raise _refusal(codes.UNAUTHORIZED, "Security context not found")
@@ -183,6 +194,7 @@ class _Option:
 
 def _option(value: bytes) -> _Option:
     """Raises ValueError for a value that is not as in RFC 8613 section 6.1."""
+    # An empty value is all zero flags (RFC 8613 section 6.1).
     flags, rest = (value[0], value[1:]) if value else (0, b"")
     length = flags & _NUMBER_BITS
     if flags & ~_KNOWN_BITS or length > _NUMBER_BYTES_MAX or len(rest) < length:

@@ -123,7 +123,7 @@ class _Exchange:
         if self.message.remote.is_multicast_locally and not message.code.is_successful():
             message.opt.no_response = _NOTHING
         sent = message if self.protects is None else self.protects.outer(message)
-        sent.transport_tuning = message.transport_tuning
+        sent.transport_tuning = message.transport_tuning  # protection makes another message, without it
         self.pipe.add_response(sent, is_last=last)
 
 
@@ -158,6 +158,8 @@ class Site:
         self._failures = Failures("coap")
         self._delayed = 0
         self._observers = Observers()
+        # RFC 7641 section 3.4 compares modulo 2^24. Beginning with the time, numbers grow across a restart of the
+        # gateway.
         self._observe_number = int(now().timestamp()) % _OBSERVE_NUMBERS
         core = SiteMethod(self._core, gives=(LINK_FORMAT,))
         self._well_known = SiteEntry({"GET": core}, public=True)
@@ -186,12 +188,14 @@ class Site:
         message = pipe.request
         self.counters.requests += 1
         try:
+            # First of all: until OSCORE has verified the request, options and payload are the words of anybody.
             received = self._callers.received(message)
         except SiteRefusal as refusal:  # not verified: nothing of the request is known
             caller = origin_of(message.remote)
             self._refuse(_Exchange(pipe, message, caller, None, self._limit(caller, message)), refusal)
             return
         caller, protects = received.caller, received.protects
+        # A request that passed the replay window cannot come from a forged address and be new.
         if caller.protected:
             self.verified.add(caller.origin)
         elif message.opt.echo is not None:
@@ -214,10 +218,13 @@ class Site:
         """Raises SiteRefusal, UpstreamError."""
         message, caller = exchange.message, exchange.caller
         if message.remote.is_multicast_locally:
+            # RFC 7252 section 8.2.1: a multicast request is answered late, at random, or not at all. Without a query
+            # every server of the network would answer.
             if message.opt.uri_path != WELL_KNOWN or not message.opt.uri_query or self._delayed >= DELAYED_MAX:
                 raise SiteRefusal(Code.NOT_FOUND)
             self._delayed += 1
             try:
+                # Leisure (RFC 7252 section 8.2), so that the answers of a group do not collide.
                 await asyncio.sleep(self._leisure())
             finally:
                 self._delayed -= 1
@@ -225,6 +232,7 @@ class Site:
         entry = self._entry(message.opt.uri_path)
         if entry is None:
             raise SiteRefusal(Code.NOT_FOUND)
+        # 401 before 403 and 405: who may not use the gateway learns nothing of its methods.
         if not entry.public:
             if not caller.permitted:
                 raise SiteRefusal(Code.UNAUTHORIZED, "use OSCORE")
@@ -239,10 +247,13 @@ class Site:
         if not method.takes(content_format):
             raise SiteRefusal(Code.UNSUPPORTED_CONTENT_FORMAT)
         observed = method.observe is not None and message.opt.observe == 0
+        # The freshness of a write, and the return path of an observer, are proved by an Echo (RFC 9175 section 2.3), as
+        # a forged address would make the gateway send for ever.
         wants_echo = method.verified or observed or (self._echo_writes and message.code is not Code.GET)
         if wants_echo and exchange.limit is not None:
             self._ask_for_echo(exchange)
             return
+        # Not before the checks above: a part of a body is held in memory for a source that may have it.
         body = self._body(exchange, entry.body_bytes_max)
         if body is None:
             return
@@ -258,10 +269,14 @@ class Site:
         )
         block = block_option(message.opt.block2)
         kept_key = _kept_key(request)
+        # Block 0 is always made anew, so that a client that begins again sees the state of now; further blocks come
+        # from the same answer.
         kept = None if block is None or not block.number else self._kept_for(exchange).get(kept_key, self._monotonic())
         if kept is None and (cost := method.cost(request)) and not self._may_cost(exchange, cost):
             return
         if observed and method.observe is not None and self._observers.may_take(exchange.place):
+            # None if it cannot be observed now: the answer without the Observe option then says so, and is correct (RFC
+            # 7641 section 4.1).
             async with aclosing(method.observe(request)) as states:
                 if await self._observe(exchange, request, states):
                     return
@@ -317,8 +332,10 @@ class Site:
             if error.fault == "limit":
                 raise too_large from error
             gap = error.fault in ("gap", "changed")
+            # 4.08 lets the client begin anew with block 0 (RFC 7959 section 2.9.2); other faults would occur again.
             raise SiteRefusal(Code.REQUEST_ENTITY_INCOMPLETE if gap else Code.BAD_REQUEST, str(error)) from error
         if body is None:
+            # 2.31 with the same Block1 asks for the next block (RFC 7959 section 2.3).
             going_on = aiocoap.Message(code=Code.CONTINUE)
             going_on.opt.block1 = block
             exchange.send(going_on)
@@ -368,6 +385,7 @@ class Site:
         """Ends a request without an answer."""
         message = aiocoap.Message(code=Code.SERVICE_UNAVAILABLE)
         message.opt.no_response = _NOTHING
+        # The library needs an answer to end the request, and sends none of this class (RFC 7967).
         exchange.pipe.add_response(message, is_last=True)
 
     # --- observers ---
@@ -395,6 +413,8 @@ class Site:
         try:
             while True:
                 now = self._monotonic()
+                # RFC 7641 section 4.5: an observer that has left, or whose address was forged, is found by a
+                # confirmable notification without acknowledgement.
                 confirmable = sent % CONFIRMED_EACH == CONFIRMED_EACH - 1 or now >= confirmed_at + CONFIRMED_S
                 confirmed_at = now if confirmable else confirmed_at
                 self._observe_number = (self._observe_number + 1) % _OBSERVE_NUMBERS
@@ -438,6 +458,7 @@ def _check_options(message: aiocoap.Message) -> None:
 
 def _request_id(exchange: _Exchange, body: bytes, now: datetime) -> str:
     message, caller = exchange.pipe.request, exchange.caller
+    # A message id may come again after EXCHANGE_LIFETIME (RFC 7252 section 4.8.2). Then it is another request.
     slot = int(now.timestamp()) // REQUEST_SLOT_S
     source = f"{caller.device if caller.protected else caller.origin} {message.mid} {slot} {message.code.name} "
     options = exchange.message.opt

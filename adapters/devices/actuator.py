@@ -99,14 +99,13 @@ class DrivenActuator(Generic[Rule]):
 
     @property
     def is_moved_by_hand(self) -> bool:
-        """Whether what the device reports is to become the desired state.
-
-        A device that was offline may have lost its state, so that its report is no person's wish. Neither is a report
-        before the device has had the wanted state: the message may be lost, or the report older than it.
-        """
+        """Whether what the device reports is to become the desired state."""
         rule, reported = self.rule, self.reported
+        # A report before the device has had the wanted state is no wish: the message may be lost, or the report older
+        # than it.
         if rule is None or reported is None or not (self.contrary and self.confirmed and self.followable):
             return False
+        # A device that was offline may have lost its state, so that its report is no person's wish.
         if self.offline or self.back is not None or not self._follows_by(rule):
             return False
         try:
@@ -134,6 +133,7 @@ class DrivenActuator(Generic[Rule]):
         if agrees:
             self.back = None
             self.confirmed = True
+        # After a quiet time the pauses begin short again.
         elif now - max(self.sent_at, self.moved_at) > CALM_S:
             self.repeats = 0
 
@@ -144,6 +144,7 @@ class DrivenActuator(Generic[Rule]):
         self.refused, self.refusal = None, ""
         self.retry_at, self.failures = 0.0, 0
         reported = self.known_report
+        # A report of before counts: the device may be in the wanted state already.
         self.confirmed = wanted is not None and reported is not None and same_state(reported, wanted)
         self.contrary = False
         if wanted is not None and followed == wanted:
@@ -182,6 +183,7 @@ class DrivenActuator(Generic[Rule]):
             return None
         if self.told is None or self.told != self.wanted:
             return self.retry_at
+        # Two controllers that switch against each other become slower and slower.
         doubled = SETTLE_S * 2.0 ** min(self.repeats, 32)
         if self.is_moved_by_hand:
             return max(self.sent_at + SETTLE_S, self.moved_at + min(doubled, FOLLOW_MAX_S))
@@ -198,6 +200,7 @@ class DrivenActuator(Generic[Rule]):
             times.append(self.sent_at + interval * self.spread)
         elif pause is not None and (reported is None or not same_state(reported, self.wanted)):
             times.append(self.sent_at + pause)
+        # The earliest reason counts, and never before the pause after a failure.
         return max(min(times), self.retry_at) if times else None
 
     def pace_reason(self, now: float) -> str:

@@ -63,6 +63,7 @@ class _Try(Generic[Rule]):
         assert rule is not None and state is not None
         repeated = actuator.told == state
         if repeated:
+            # The state was sent before: it is repeated since the device is not in it, or because the time has come.
             actuator.cause = "client" if actuator.contrary or actuator.back is not None else "timer"
         begun = cls(
             actuator,
@@ -123,6 +124,7 @@ class Delivery(Generic[Rule]):
             if due is None:
                 actuator.worker = None
                 return
+            # Waiting for the pause may be ended by a new state, a contact, or another rule.
             if due > loop.time():
                 self._tell_of_pace(actuator, loop.time())
                 try:
@@ -133,9 +135,11 @@ class Delivery(Generic[Rule]):
                 continue
             rule = actuator.rule
             assert rule is not None
+            # Only if the device had the desired state: else the report may be older than the message.
             if actuator.is_moved_by_hand and actuator.told == actuator.wanted:
                 await self._follow(actuator, rule)
                 continue
+            # A broker that is away: the newest state is sent when it is back, not all of them.
             await self._sender.ready(rule)
             due = actuator.due()  # what is wanted by now is sent
             if actuator.rule == rule and due is not None and due <= loop.time():
@@ -180,6 +184,7 @@ class Delivery(Generic[Rule]):
         members = self._together(actuator, now)
         together = tuple((one.rule, one.wanted) for one in members if one.rule is not None and one.wanted is not None)
         changed = [one for one in members if one.lamp is None or not one.lamp.is_rider(one)]
+        # What was known is kept in each try, since a message that was not sent changes nothing.
         tries = [_Try.begin(one, now) for one in changed]
         try:
             await self._send(actuator, rule, tries, together)
@@ -211,6 +216,7 @@ class Delivery(Generic[Rule]):
                 own = _Try.begin(actuator, now())
                 await self._send(actuator, rule, [own], ((rule, own.state),))
                 return
+            # The device still has the state before.
             if isinstance(error, NotSentError):
                 own.restore()
             if isinstance(error, RefusedByDevice):
@@ -219,6 +225,7 @@ class Delivery(Generic[Rule]):
                 await self._fail(own, error)
                 return
             own.restore()
+            # It cannot be sent at all, so it is not tried again until another one is wanted.
             actuator.refused = own.state
             await self._refuse(actuator, rule, str(error))
         except Outdated as error:
@@ -231,6 +238,7 @@ class Delivery(Generic[Rule]):
                 await self._fail(one, error)
         except NotRepeatedError as error:
             actuator.failures, actuator.retry_at = 0, 0.0
+            # It may have arrived: repeating a toggle or an impulse would do it twice.
             actuator.told, actuator.sent_at = own.state, now()
             if str(error):
                 self._counters.sent += 1
@@ -259,6 +267,7 @@ class Delivery(Generic[Rule]):
             logger.info(f"{self._kind} state accepted again", actuator=actuator.iri)
         actuator.failures, actuator.retry_at, actuator.refusal = 0, 0.0, ""
         actuator.sent_at, actuator.spread = asyncio.get_running_loop().time(), random.uniform(0.9, 1.1)
+        # A re-assertion that changes nothing is no news, and would wear the card.
         if one.cause == "timer" and not one.retried and actuator.is_recorded(one.state):
             return
         target = self._sender.target(rule)

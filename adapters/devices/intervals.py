@@ -121,6 +121,7 @@ class Intervals:
         device.seen = now
         if device.online is False:
             self._returned(channel.device, device, now)
+        # A device that reports several values in a row reports once.
         if known.counts and 0 <= now - known.at < INTERVAL_MIN_S:
             return
         self._note_states(known, states)
@@ -140,8 +141,10 @@ class Intervals:
             if device.online is False:
                 continue
             learned = [(one, known) for one in device.channels if (known := self._known[one]).learned]
+            # The device is silent when all of its channels are: one of them may be broken.
             due = max((known.at + self._silence_s(known) for _, known in learned), default=float("inf"))
             self._next_due = min(self._next_due, due)
+            # A broker that is away is no silence of the device.
             if due <= now and all(ready(channel.source) for channel, _ in learned):
                 found.append(iri_)
         return found
@@ -164,6 +167,7 @@ class Intervals:
         """
         for channel, known in self._known.items():
             if source is None or channel.source == source:
+                # The next report begins a new interval; the time to it is not measured.
                 known.at, known.counts = max(known.at, now + grace_s), False
 
     def restore(self, learned: Learned, now: float) -> None:
@@ -173,6 +177,7 @@ class Intervals:
             if len(self._known) >= self._channels_max:
                 return
             self._add(channel, learned.stream, now)
+            # When the device reported last is not known, so the first report begins the interval.
             self._known[channel].counts = False
             self._devices[channel.device].seen = None
         known, device = self._known[channel], self._devices[channel.device]
@@ -216,6 +221,7 @@ class Intervals:
 
     def _silence_s(self, known: _ChannelState) -> float:
         """How long a channel may be silent."""
+        # A device that was late once may be so late again.
         return max(self.factor * known.mean_s, 2 * known.longest_s, SILENCE_MIN_S)
 
     def _returned(self, iri_: Term, device: _WatchedDevice, now: float) -> None:
@@ -228,6 +234,7 @@ class Intervals:
                 continue
             known.strikes += 1
             known.run = 0
+            # The second time the interval was too short: more reports are needed before it is trusted again.
             if known.strikes > 1:
                 known.needed = min(known.needed * 2, REPORTS_MAX)
                 self._forget(channel, known)
@@ -241,6 +248,7 @@ class Intervals:
         """Learns from the time between two reports."""
         if known.mean_s > 0 and abs(interval_s - known.mean_s) <= SPREAD_MAX * known.mean_s:
             known.run += 1
+            # A mean at first, then one that follows slowly.
             known.mean_s += (interval_s - known.mean_s) / min(known.run, REPORTS_MIN)
             known.longest_s = max(interval_s, known.longest_s * FORGETTING)
             known.lapses = max(0, known.lapses - 1)
@@ -250,6 +258,7 @@ class Intervals:
                     self._learn(channel, known)
         elif known.learned:
             known.longest_s = max(interval_s, known.longest_s)
+            # A single unequal interval may be a lost message.
             known.lapses += LAPSE
             if known.lapses > LAPSES_MAX:
                 self._forget(channel, known)
@@ -295,6 +304,8 @@ class Intervals:
 
 def _steady(known: _ChannelState) -> bool:
     """Whether a channel reports because of the time, and not because something happens."""
+    # A contact that reports when a door moves may do so regularly for a while. Only one that repeats its states, or
+    # goes on for hours, reports by time.
     return known.states is None or len(known.repeated) > 1 or known.run * known.mean_s >= STEADY_S
 
 

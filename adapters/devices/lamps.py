@@ -59,11 +59,13 @@ class LampGroup(Generic[Member]):
         part = self._members[actuator]
         if part.role == "switch":
             return False
+        # Colour and colour temperature exclude each other; the one that was set last counts.
         if part.role == "transition" or (part.role == "mode" and self._mode() is not actuator):
             return True
         switch = self._switch()
         if switch is None:
             return False
+        # Most lamps come on when they are given a brightness or a colour.
         if is_off(switch.wanted):
             return True
         # While a lamp is off, many report no brightness, or 0.
@@ -75,6 +77,7 @@ class LampGroup(Generic[Member]):
         if not first.can_join():
             return [first]  # it is refused, and the others are not
         if switch is not None and switch is not first and switch.is_due(now):
+            # The switch leads: what goes along depends on whether the lamp comes on.
             first = switch
         if first is not switch:
             found = [one for one in self._members if one is first or one.is_due(now)]

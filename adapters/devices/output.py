@@ -199,6 +199,7 @@ class Output(Generic[Rule]):
                     raise
                 except GatewayError as error:
                     logger.warning(f"{self._kind} desired states are not followed", reason=error)
+                # Desired states are not followed any more: nothing may be sent by what is known of them.
                 for actuator in self._all():
                     if actuator.worker is not None:
                         actuator.worker.cancel()
@@ -230,10 +231,12 @@ class Output(Generic[Rule]):
         except UpstreamError:
             raise
         except GatewayError as error:
+            # The settings asked for it: then the adapter must not run as if all was well.
             if queried.rule.others:
                 raise
             logger.error(f"{self._kind} query is not followed", rule=queried.rule.place, reason=error)
             self._note(queried.rule.place, str(error))
+            # Known to have no rows, or the other actuators would wait for it for ever.
             queried.known = True
             self._check_ready()
 
@@ -277,8 +280,10 @@ class Output(Generic[Rule]):
     def returned(self, device: str) -> None:
         """Notes that a device has started again, so that its state is unknown."""
         for actuator in self._by_device.get(device, ()):
+            # The next message repeats a state because the device is back, unless the state has not been sent at all.
             if actuator.told == actuator.wanted or actuator.cause != "notification":
                 actuator.cause = "client"
+            # An attempt that is under way sees by it that its acknowledgement is of the time before.
             actuator.starts += 1
             actuator.told, actuator.refusal = None, ""
             actuator.contrary, actuator.back = False, None
@@ -297,6 +302,7 @@ class Output(Generic[Rule]):
                 if actuator.known_report != state:
                     changed[actuator.iri] = state, report.rule.condition
                 actuator.reported = state
+                # A retained report may be of yesterday: it is shown, and compared with nothing.
                 if not report.retained:
                     actuator.compare(state, now)
                 self._settle(actuator)
@@ -308,12 +314,14 @@ class Output(Generic[Rule]):
     def _apply(self, notification: Notification) -> None:
         """Takes a change of the result. Sequence 0 is the whole result and replaces all rows."""
         touched: set[Term] = set()
+        # Before the rows change: afterwards nobody knows who was offline.
         offline = self._offline(notification) if self._policy.follows_online else set()
         if notification.sequence == 0:
             for actuator in self._actuators.values():
                 for rows in actuator.rows.values():
                     rows.clear()
             touched.update(self._actuators)
+        # Counts, since rows are a bag: two graphs may say the same.
         for bag, change in ((notification.removed, -1), (notification.added, 1)):
             touched |= self._count(bag, change)
         if notification.sequence == 0:
@@ -334,6 +342,7 @@ class Output(Generic[Rule]):
         return {one for one in about if one in self._actuators and self._actuators[one].offline}
 
     def _check_ready(self) -> None:
+        # Before, an actuator without a rule might still get one of a query.
         if not self._ready and self.settled:
             self._ready = True
             self._assign(list(self._actuators))
@@ -364,6 +373,7 @@ class Output(Generic[Rule]):
         """Gives actuators their rules, and settles them. commit: of the notification that is about them."""
         for one in touched:
             actuator = self._actuators[one]
+            # Sorted, so that a restart takes the same one.
             pointed = (self._pointed[node] for node in sorted(actuator.rows["command"]) if node in self._pointed)
             rule = self._files.get(one) or self._dataset.get(one) or next(pointed, None)
             actuator.follows = one not in self._files and not self._policy.follows.isdisjoint(actuator.rows["controls"])
@@ -461,6 +471,7 @@ class Output(Generic[Rule]):
 
     def _settle(self, actuator: DrivenActuator[Rule], commit: tuple[int, int] | None = None) -> None:
         """Sets the wanted state from the rows; starts or wakes the workers of all parts of the lamp."""
+        # Of several desired states the greatest, so that the choice does not depend on their order.
         wanted = max(actuator.rows["desired"], default=None)
         if wanted != actuator.wanted:
             self._changes += self._ready  # the order of those before is unknown
@@ -472,6 +483,7 @@ class Output(Generic[Rule]):
                     actuator=actuator.iri,
                     winner=(wanted or "")[:STATE_CHARS_SAID],
                 )
+        # Once after a start: what the device reports, or was told last, need not be sent again.
         if self._ready and not actuator.started and actuator.rule is not None and wanted is not None:
             actuator.started = True
             reported, recorded = actuator.known_report, max(actuator.rows["recorded"], default=None)

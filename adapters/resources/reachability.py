@@ -122,6 +122,7 @@ class Reachability:
         """Notes an answer or notification of a device. at: when, None: now."""
         device, now = self._known(authority), at or self._now()
         device.last_seen, device.withheld = now, ""
+        # The usual case, for each notification.
         if device.online:
             return
         away, device.online, device.reason, device.since = device.online is False, True, "", now
@@ -196,10 +197,12 @@ class Reachability:
         for device in list(self.devices.values()):
             hosts = self._hosted(device.authority)
             if hosts is None:
+                # Until all rules are known, a device may only seem to have none.
                 if settled:
                     del self.devices[device.authority]
             elif self._names is not None:
                 node = self._names.node(device.authority)
+                # Several addresses may be one node: that of the adopted device counts.
                 if node not in wanted or self._names.adopted(device.authority) is not None:
                     wanted[node] = device, {one for one in hosts if not self._names.is_described(one)}
         texts: list[str] = []
@@ -218,12 +221,14 @@ class Reachability:
             is_adopted = self._names.adopted(device.authority) is not None
             state = device.authority, device.online, device.since, device.reason, is_adopted
             written = self._written.get(node, _WrittenDevice())
+            # The time of the last contact is written seldom, as each update wears the card.
             old = device.online and now >= written.at + self._contact_write_s
             if (state == written.state and hosts == written.hosts and not old) or now < self._pauses.due(node):
                 continue
             if state != written.state:
                 self._pauses.changed(node, now)
             gone = {one for one in written.hosts - hosts if not self._names.is_described(one)}
+            # An update that is under way when the device is removed must not bring it back.
             condition = f"{node} {iri(ADOPTION)} ?adoption . " if is_adopted else ""
             texts.append(_update(self._names, node, device, hosts, gone, condition))
             self._written[node] = _WrittenDevice(state, now, hosts)

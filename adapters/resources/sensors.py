@@ -177,6 +177,7 @@ class ResourceSensors:
                 self._begin(key, its_rules, begun / REGISTRATIONS_PER_S)
                 begun += 1
                 continue
+            # The observation stays; the new rules read its next state, which is asked for at once.
             same = [rule for rule, _ in known.readers] == its_rules
             known.readers, known.sensors = self._readers(its_rules), _sensors(its_rules)
             if not same:
@@ -310,6 +311,7 @@ class ResourceSensors:
         self._last.keep(source.key.uri, state.body, state.at, content_format=state.format)
         self._missed.discard(source)
         if not self._waiting.add(source, state):
+            # Asked for again after the turn, so that the newest state is not lost.
             self._missed.add(source)
             self.counters.missed += 1
         self._work.set()
@@ -319,6 +321,7 @@ class ResourceSensors:
             with suppress(TimeoutError):  # readings that are held back are due some time
                 async with asyncio.timeout(HELD_CHECK_S if self._commits.repeats.held else None):
                     await self._work.wait()
+            # States that come together are written together.
             await asyncio.sleep(TURN_S)
             self._work.clear()
             self._writing, began = True, self._elapsed()
@@ -332,6 +335,7 @@ class ResourceSensors:
                     readings = []
             await self._write(readings)
             self._writing = False
+            # The gateway did not take them: silence during this time is no silence of the sensors.
             if self._elapsed() - began > STALL_S:
                 self._intervals.interrupted(None, self._elapsed())
             missed, self._missed = self._missed, set()
@@ -357,6 +361,7 @@ class ResourceSensors:
                 else:
                     self.counters.refused += 1
         source.sensors.update(reading.stream.sensor for reading in readings)
+        # A polled resource answers when it is asked; only an observed one reports by itself.
         if source.observation.status.state == "observed":
             self._note_report(source, readings)
         return readings
@@ -378,6 +383,7 @@ class ResourceSensors:
         while True:
             await asyncio.sleep(CHECK_S)
             self._report()
+            # States wait: who is silent is not known yet.
             if self._work.is_set() or self._writing:
                 continue
             now = self._elapsed()

@@ -189,7 +189,10 @@ class DeviceStates:
         self._reachability.heard(device, state.at)
         if followed.epoch:
             before, followed.body = followed.body, state.body if state.successful else followed.body
+            # A resource that differs after each start, such as a boot counter: another value means that the device has
+            # forgotten all.
             if before is not None and followed.body != before:
+                # A device that restarts all the time does not fill the log; its states are sent nevertheless.
                 if not followed.starts.take(asyncio.get_running_loop().time()):
                     logger.info(f"{self._exchanges.kind} device started again", device=device)
                 self._returned(device)
@@ -230,6 +233,7 @@ class DeviceStates:
         """Tells of devices that an observation cannot reach."""
         for followed in self._followed.values():
             status = followed.observation.status
+            # Told once, when it begins: `Reachability` writes the time.
             lost = status.state == "unreachable"
             if lost and followed.rules and not followed.lost:
                 device = next(iter(followed.rules)).device

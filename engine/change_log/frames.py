@@ -43,6 +43,7 @@ class FrameWriter:
         ended = self.end() if self.at_start else b""
         if self._frame is None:
             self._frame = self._compressor.compressobj()
+        # A block for each record: what is written is readable up to here, without the end of the frame.
         data = self._frame.compress(line) + self._frame.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
         self._bytes += len(data)
         self.at_start = self._bytes >= FRAME_BYTES
@@ -76,6 +77,7 @@ class FrameReader:
     """
 
     def __init__(self, data: bytes) -> None:
+        # The mark is no frame, so it is cut off before reading.
         self.closed = data.endswith(CLOSED)
         self._data = data[: -len(CLOSED)] if self.closed else data
         self._good = 0  # end of the lines of all earlier blocks
@@ -98,6 +100,7 @@ class FrameReader:
             while not last:
                 block = _block(data, offset)
                 if block is None:
+                    # Behind a whole block: the frame of a running writer has no end yet.
                     if offset == len(data) and not rest:
                         self.tail = Tail(offset, "", 0)
                     else:
@@ -114,6 +117,7 @@ class FrameReader:
                 begin = offset = end
                 whole, found, after = content.rpartition(b"\n")
                 if found:
+                    # A line may begin in one block and end in another.
                     yield from b"".join([*rest, whole]).split(b"\n")
                     rest, self._good = [], offset
                 if after:
@@ -130,6 +134,7 @@ class FrameReader:
     def later_lines(self) -> Iterator[bytes]:
         """The lines of the frames behind the damage, complete frames or not."""
         data, offset = self._data, self.tail.offset
+        # The four bytes may also occur within a block; then the header or the blocks behind them are none.
         while (offset := data.find(_MAGIC, offset + 1)) >= 0:
             header = _header_size(data, offset)
             if header is None:
@@ -145,6 +150,7 @@ def _header_size(data: bytes, offset: int) -> int | None:
     if data[offset : offset + 4] != _MAGIC:
         return None
     try:
+        # A header has 18 bytes at most.
         size: int = zstandard.frame_header_size(data[offset : offset + 18])
     except zstandard.ZstdError:
         return None
@@ -156,7 +162,9 @@ def _block(data: bytes, offset: int) -> tuple[int, bool] | None:
     if offset + 3 > len(data):
         return None
     header = int.from_bytes(data[offset : offset + 3], "little")
+    # RFC 8878, 3.1.1.2: Last_Block, Block_Type and Block_Size in three bytes, little-endian.
     last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+    # A repeated byte stands once, whatever the size.
     end = offset + 3 + (1 if kind == _RLE else size)
     if size > _BLOCK_MAX or kind > 2 or end > len(data):
         return None
@@ -198,6 +206,7 @@ def frame_lines(content: ByteSource, line_bytes_max: int, bytes_max: float = inf
     Raises OSError, and ValueError for any other stream, for a line of more than line_bytes_max bytes, and for lines of
     more than bytes_max bytes together.
     """
+    # A frame may ask for a window of gigabytes; others than our writers make such files.
     frame = zstandard.ZstdDecompressor(max_window_size=_WINDOW_MAX).decompressobj()
     parts: list[bytes] = []
     total = size = 0

@@ -92,6 +92,7 @@ class EngineClient:
         self._name = name
         self._tokens = tokens
         self._aliases = (f"{name}-{number}" for number in itertools.count())
+        # Request ids of one client: a repeated update has the id that it had, so it is done once.
         self._id = uuid.uuid4().hex
         self._updates = itertools.count()
         self._pending: dict[int, PendingMessage] = {}
@@ -131,6 +132,7 @@ class EngineClient:
             for alias in pending.aliases:
                 self._answer(alias, error)
         for subscription in self._subscriptions.values():
+            # The queue may be full; an error must reach the consumer in any case.
             if not subscription.enqueue(error):
                 subscription.enqueue(error)  # the first call has emptied the full queue
 
@@ -186,6 +188,7 @@ class EngineClient:
         waiting, refusals = kept, 0
         while waiting:
             again = []
+            # Only the refused ones are sent again, in their order.
             answers = await self._ask("updates", waiting)
             for members, answer in zip(waiting, answers, strict=True):
                 if isinstance(answer, RefusedError) and answer.retriable:
@@ -292,6 +295,7 @@ class EngineClient:
                 notification = await subscription.queue.get()
                 if isinstance(notification, GatewayError):
                     raise notification
+                # Notifications were dropped while the consumer was slow; now it gets the others, or begins anew.
                 if subscription.behind and subscription.queue.empty():
                     await self._send("subscribe", subscription.body)
                 yield notification
@@ -300,6 +304,7 @@ class EngineClient:
             if subscription.spuid is not None:
                 self._by_spuid.pop(subscription.spuid, None)
             if subscription.spuid is not None and not (subscription.left and subscription.resumable):
+                # The gateway would keep it until its time is over.
                 if self._socket is None and subscription.resumable:
                     self._given_up.append(subscription.spuid)
                 with contextlib.suppress(GatewayError):  # without a token it ends with the connection
@@ -391,6 +396,7 @@ class EngineClient:
             await asyncio.sleep(back_off_s(failures, *_BACK_OFF_S))
 
     def _connect(self) -> connect:
+        # The gateway counts its own adapters by it.
         agent = f"lamplighter-{quote(self._name, safe='')}"
         if self._path is not None:
             return unix_connect(
@@ -413,6 +419,7 @@ class EngineClient:
 
     async def _converse(self, socket: ClientConnection) -> None:
         """Sends what is pending, then reads until the connection ends. Raises ValueError for a malformed message."""
+        # The gateway gives new ones, but to those that resume.
         self._by_spuid.clear()
         # Pending messages are sent first, to preserve the order, along with those that are added meanwhile.
         sent: set[int | str] = set()
@@ -425,6 +432,7 @@ class EngineClient:
             if self._messages is not None:
                 kept[_OFFER] = (_OFFER, {"alias": self._name})
             unsent = [key for key in kept if key not in sent]
+            # Nothing was added while the last were being sent, so the order is kept from here on.
             if not unsent:
                 break
             for key in unsent:

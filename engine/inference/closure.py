@@ -56,10 +56,12 @@ class Closure:
         The facts have both. Those that are gone are removed from them.
         """
         self.facts.forget()
+        # DRed: first everything that may depend on what is gone, then again what still follows.
         lost = self._retract(gone)
         self._hold_mentioned(come)
         new = []
         for triple in come:
+            # Asserted and inferred are kept apart: a triple is in one of the graphs.
             if self.facts.infers(triple):
                 self._unmake(triple)  # it is asserted now; all that follows from it is there
             else:

@@ -87,6 +87,7 @@ class Inference:
                 found.append(self._apply(closure))
             finally:
                 self.take_back()
+        # The earlier graphs may have mentioned more properties.
         self._outdated = True
         current = {closure.facts.inferred for closure in self._closures}
         for name in self._store.graphs():
@@ -112,6 +113,7 @@ class Inference:
         changed = len(delta.removed) + len(delta.added)
         if changed > LONG:
             self._slices.begin(changed)
+        # More quads may infer more: the limit grows with them.
         self._work.begin(more=SHARE * changed)
         found = []
         for closure in touched:
@@ -123,6 +125,7 @@ class Inference:
                     f"the update would infer more in {closure.facts.inferred} than limits.evaluation_ms_max = "
                     f"{self._work.evaluation_ms_max} allows; send it in parts, or raise the limit"
                 ) from error
+            # Before `take_back`, which forgets what has changed.
             noted = self._apply(closure)
             self._outdated |= any(is_schema(quad[:3]) for some in (*self._settled, noted) for quad in some.removed)
             self.take_back()
@@ -181,6 +184,8 @@ class Inference:
             return
         if len(self._store) > LONG:
             self._slices.begin(len(self._store))
+        # Predicates that a rule asks for in the middle of a delta: the CTS takes them from the store, which has not got
+        # the delta yet.
         if self._followed is not None and self._late is None:
             self._late = _unheld(self._followed, self._by_graph, self.held)
         self._cts.hold(predicate, by_object=True)

@@ -78,6 +78,7 @@ def check(aggregate: Aggregate) -> None:
     """Raises UnsupportedAggregateError for an aggregate whose value does not follow from the solutions alone."""
     if aggregate.name not in (*AGGREGATES, CONCATENATION):
         raise UnsupportedAggregateError(f"{aggregate.name}, whose value depends on the order of the solutions")
+    # It counts different solutions, with variables that the projection hides.
     if aggregate.argument is None and aggregate.distinct:
         raise UnsupportedAggregateError("COUNT(DISTINCT *)")
 
@@ -99,6 +100,7 @@ def _sum_of_integers(values: Values) -> int | None:
         if not isinstance(found, int):
             return None
         total += found
+        # The sum of magnitudes bounds each partial sum, whatever the order.
         size += abs(found)
     return total if size < 2**63 else None
 
@@ -111,6 +113,7 @@ def _ask(name: str, values: Sequence[Term]) -> Term | None:
     return None if result is None else term_text(result)
 
 
+# AVG of the store rounds as its division does, so its own operator is asked.
 _quotient = evaluated(Expression((Variable("sum"), "/", Variable("count"))), Meter(Work(maxsize)))
 
 
@@ -141,6 +144,7 @@ class Accumulator:
         else:
             del self._values[value]
         once = known == (times > 0)  # its first or last occurrence
+        # Another copy of a value, or one of several that goes: DISTINCT does not see it.
         if self._aggregate.distinct and not once:
             return
         self._present += times * (value is not None)
@@ -171,6 +175,7 @@ class Accumulator:
             return _integer(rows)
         if aggregate.name == "COUNT":
             return _integer(self._present)
+        # An error among the values makes the aggregate an error (SPARQL 1.1 Query, 18.5.1), so it is unbound.
         if self._strange:
             return None
         if self._ordered is not None:
@@ -182,6 +187,7 @@ class Accumulator:
 
     def _total(self, total: ExactSum) -> Term | None:
         average = self._aggregate.name == "AVG"
+        # Below the bound no order of additions overflows, so the exact sum is the one of the store.
         if total.size < EXACT_MAX:
             if total.kind is not None:
                 return total.real(self._present if average else 1)
@@ -235,6 +241,7 @@ class OrderedValues:
     def change(self, value: Term, added: bool) -> None:
         """Follows a value whose first occurrence was added, or whose last one was removed."""
         ordered = self._ordered
+        # Nobody has asked for the order yet; the first question sorts all.
         if ordered is None:
             return
         entry = (order_key(value), value)
@@ -248,6 +255,7 @@ class OrderedValues:
     def least(self) -> Term | None:
         """The value of MIN. Raises OrderMattersError if the literals do not all compare."""
         ordered = self._sorted_values()
+        # IRIs and blank nodes come before literals and always compare.
         if ordered and ordered[0][0] > FIRST_LITERAL:
             self._check(0)
         return ordered[0][1] if ordered else None
@@ -272,6 +280,7 @@ class OrderedValues:
             if size > CHARACTERS_MAX:
                 raise TooMuchWork(f"a GROUP_CONCAT of more than {CHARACTERS_MAX} characters; group by more variables")
             end = value.rindex('"')
+            # The escapes stay: the result is a term of N-Triples syntax too.
             texts += [value[1:end]] * times
             tags.add(value[end + 1 :])
         self._meter.take(VALUE * len(texts) + size // CHARACTERS_PER_UNIT)
@@ -280,6 +289,7 @@ class OrderedValues:
     def _check(self, first: int) -> None:
         """Checks the values from the first literal on."""
         ordered = self._sorted_values()
+        # Sorted by kind first: if the first and the last literal compare, all between them do.
         if first < len(ordered) and not comparable(ordered[first][0], ordered[-1][0]):
             raise OrderMattersError
 

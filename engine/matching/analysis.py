@@ -73,6 +73,7 @@ def in_graphs(tree: Any, graphs: Sequence[Term | None]) -> Any:
     if isinstance(tree, Bgp):
         if not tree.patterns:
             return tree
+        # Pattern by pattern: the triples of one solution may come from different graphs.
         places = [[in_graph(Bgp((pattern,)), graph) for graph in graphs] for pattern in tree.patterns]
         return reduce(Join, [reduce(Union, nodes) for nodes in places])
     if isinstance(tree, tuple) and not isinstance(tree, (Variable, Constant, Function)):
@@ -96,8 +97,7 @@ def in_graph(tree: Any, graph: Term | None) -> Any:
 def with_equalities(node: Any, is_iri: Callable[[Part], bool]) -> Any:
     """The tree with ``FILTER(?x = <iri>)`` replaced by the IRI in the patterns that bind ?x.
 
-    For IRIs only, since literals are compared by value, and only if ?x is certain, since the filter fails for an
-    unbound variable. It makes the filter a lookup; the store itself would try every solution.
+    It makes the filter a lookup; the store itself would try every solution.
     """
     if isinstance(node, tuple) and not isinstance(node, (Variable, Constant, Pattern, Function)):
         return tuple(with_equalities(member, is_iri) for member in node)
@@ -107,10 +107,13 @@ def with_equalities(node: Any, is_iri: Callable[[Part], bool]) -> Any:
     if not isinstance(node, Filter):
         return node
     found = _equality(node.condition, is_iri)
+    # For IRIs only, since literals are compared by value, and only if ?x is certain, since the filter fails for an
+    # unbound variable.
     if found is None or found[0] not in certain(node.node) or not _substitutable(node.node, found[0]):
         return node
     variable, part = found
     inner = rewritten(node.node, lambda other: part if other == variable else other)
+    # The variable is still part of the solution.
     return Extend(inner, variable, Expression((part,)))
 
 
@@ -142,6 +145,7 @@ def _substitutable(node: Node, variable: Variable) -> bool:
 
 def branches(node: Node) -> list[Node]:
     """Trees whose bags of solutions add up to those of the node, with the outer UNIONs expanded."""
+    # Counted before they are made: a text of a few lines can have millions.
     return [node] if _branch_count(node) > BRANCHES_MAX else _branches(node)
 
 
@@ -166,6 +170,7 @@ def _branches(node: Node) -> list[Node]:
         case LeftJoin(left, right, condition):
             return [LeftJoin(one, right, condition) for one in _branches(left)]
         case Minus(left, right):
+            # The right side removes, so it cannot be distributed: each branch needs all of it.
             return [Minus(one, right) for one in _branches(left)]
         case Filter(inner, condition):
             return [Filter(one, condition) for one in _branches(inner)]
@@ -199,9 +204,11 @@ def check(node: Node) -> None:
                 if reason is not None:
                     raise Unsupported(reason)
             case Extend(inner, variable, _):
+                # SPARQL forbids it (SPARQL 1.1 Query, 18.2.1), so what it means is left to the store.
                 if variable in visible(inner):
                     raise Unsupported("a variable that is assigned twice")
             case Join(left, right):
+                # An expression may fail and leave its variable unbound, and then the join would compare nothing.
                 assigned = {node.variable for node in walk((left, right)) if isinstance(node, Extend)}
                 if assigned & visible(left) & visible(right):
                     raise Unsupported("an assigned variable that is joined on")
@@ -309,10 +316,12 @@ def _restrict(
     for leaf in found:
         around, shown = leaf.around, leaf.shown & variables if hides else leaf.shown
         hidden = certain(Bgp((*leaf.patterns, *around))) - shown
+        # A variable of the same name that is another one outside must not be joined.
         if not hidden & certain(Bgp(spine)):
             around, shown = (*around, *spine), shown | certain(Bgp(spine))
         seeds = tuple(seed for seed in leaf.seeds if seed in variables)
         joined = leaf.joined
+        # An OPTIONAL within an OPTIONAL: the patterns around lead to variables of the result.
         if not seeds and around:
             joined, seeds = True, tuple(sorted(shown & variables))
         yield Leaf(leaf.patterns, seeds, shown, around, joined)

@@ -125,10 +125,12 @@ class Condition:
         self._parts: Counter[Any] = Counter()
         found = sources(tree, clock_pattern)
         units: QueryConstants = shape.units
+        # Operands are kept once for all units that agree in the constants which sources and operands name.
         constants = [part for source in found for part in _constants(source)]
         constants += [part for part in clock_pattern.operands if isinstance(part, Constant)]
         self._places = tuple(place for place, constant in enumerate(units.constants) if constant in constants)
         self._units = units.projection(constants)
+        # In the CTS before anything is compiled: plans look its quads up as those of a predicate.
         self.tables = cts.virtual[self.predicate] = Tables(by_object=True)
         try:
             for source in found:
@@ -141,6 +143,7 @@ class Condition:
     def close(self) -> None:
         """Releases the predicates in the CTS, and removes the quads."""
         while self._held:
+            # One by one, so that an exception in between loses none.
             self._cts.release(self._held.pop())
         self._cts.virtual.pop(self.predicate, None)
 
@@ -158,6 +161,7 @@ class Condition:
         s, o, g = clock_quad(terms)
         table = self.tables.table(g)
         table.remove(s, o)
+        # Empty graphs would be visited by GRAPH ?g.
         if g is not None and not table.sp:
             del self.tables.named[g]
 
@@ -170,6 +174,7 @@ class Condition:
         if not self._parts[part]:
             for first in self._first:
                 first(part, found)
+        # Counted after the evaluation, which may fail.
         self._parts[part] += 1
         self._entered.add(key)
         return found
@@ -229,11 +234,13 @@ class Condition:
         bgps = (node for node in walk(source) if isinstance(node, Bgp))
         numbered = list(dict.fromkeys(pattern for node in bgps for pattern in node.patterns))
         for number, pattern in enumerate(numbered):
+            # No quad matches it.
             if takes_apart(pattern):
                 continue
             generator = self._generator(self._units)
 
             def body(generator: CodeGenerator = generator, number: int = number, pattern: Pattern = pattern) -> None:
+                # As in a plan: a solution that the quad has twice counts for the first pattern.
                 generator.match(numbered, number)
                 touched, condition = generator.share("touched", self._touched), generator.share("condition", self)
 
@@ -277,6 +284,7 @@ class ClockIndex:
 
     def begin(self, condition: Condition) -> None:
         """Follows a condition from now on."""
+        # Time matters from the first condition on; before, nobody asks for it.
         if not self.conditions and not self._given:
             self.instant = self._now()
         self.conditions[condition.predicate] = condition
@@ -314,6 +322,7 @@ class ClockIndex:
     def next_instant(self) -> int | None:
         """The next instant at which a condition changes, None if there is none."""
         heap, at = self._heap, self._at
+        # A boundary that went is taken out of the dictionary only: removing it from the heap would search for it.
         while heap and heap[0] not in at:
             heapq.heappop(heap)
         return heap[0] if heap else None
@@ -323,6 +332,7 @@ class ClockIndex:
         self._given = True
         if now > self.instant or not self.conditions:
             due = self.next_instant
+            # Just before the boundary: to pass it is a commit of its own (`advance`), which subscribers see.
             self.instant = now if due is None or now < due else max(self.instant, due - 1)
 
     def advance(self, now: int) -> ClockDelta:
@@ -332,9 +342,11 @@ class ClockIndex:
         if now < self.instant:
             for condition in self.conditions.values():
                 for terms, (_, edge) in condition.moments.items():
+                    # Back over boundaries that were passed: what opened closes, and what closed opens.
                     if now < edge <= self.instant:
                         (clock_delta.removed if condition.opens else clock_delta.added).append((condition, terms))
             return clock_delta
+        # Several boundaries in one step: after a pause, or while the machine slept.
         while (due := self.next_instant) is not None and due <= now:
             while self._heap and self._heap[0] == due:  # more than once if it was stale in between
                 heapq.heappop(self._heap)
@@ -365,6 +377,7 @@ class ClockIndex:
             change[terms] = change.get(terms, 0) - 1
         moments, instant, opens = condition.moments, self.instant, condition.opens
         for terms, difference in change.items():
+            # As many came as went, such as the update of another value.
             if not difference:
                 continue
             known = moments.get(terms)
@@ -375,7 +388,9 @@ class ClockIndex:
             else:
                 continue  # they were not counted, because that was too much work
             clock_delta.counted.append((condition, terms, difference, edge))
+            # Its quad is there now only on this side of the boundary.
             if (instant >= edge) == opens:
+                # The quad exists once, however many solutions have its operands.
                 if not before:
                     clock_delta.added.append((condition, terms))
                 elif before + difference <= 0:
@@ -394,16 +409,19 @@ class ClockIndex:
                 del condition.moments[terms]
                 self._unschedule(condition, terms, edge)
         if clock_delta.instant is not None:
+            # `_schedule` compares with the new instant.
             earlier, self.instant = clock_delta.instant < self.instant, clock_delta.instant
             for changed in (clock_delta.removed, clock_delta.added):
                 for condition, terms in changed:
                     edge = condition.moments[terms][1]
+                    # It lies ahead again.
                     if earlier:
                         self._schedule(condition, terms, edge)
                     else:
                         self._at.pop(edge, None)
 
     def _schedule(self, condition: Condition, terms: Terms, edge: int) -> None:
+        # Passed, or never: only what is to come is kept.
         if edge <= self.instant or edge in (BEFORE, AFTER):
             return
         members = self._at.get(edge)
@@ -417,6 +435,7 @@ class ClockIndex:
         members = self._at.get(edge)
         if members is not None and members.pop((condition, terms), ()) is None and not members:
             del self._at[edge]
+            # Stale entries are dropped together once they are more than the rest, which costs nothing on average.
             if len(self._heap) > 2 * len(self._at) + _STALE_MAX:
                 self._heap = list(self._at)
                 heapq.heapify(self._heap)

@@ -87,6 +87,7 @@ class CodeGenerator(JoinCodegen):
         match node:
             case Bgp(patterns) if patterns:
                 left = [(self._numbers.get(it, number), it) for number, it in enumerate(dict.fromkeys(patterns))]
+                # The pattern that the changed quad matches is bound already.
                 self.patterns([found for found in left if found[0] != self._match], scope, consume)
                 return
             case Join(left, right):
@@ -106,6 +107,8 @@ class CodeGenerator(JoinCodegen):
                 seen = visible(inner_node) | self._ambient
                 self.produce(inner_node, scope, lambda inner: self._extend(variable, expression, seen, inner, consume))
                 return
+        # The rest cannot be joined with units from inside: a solution that no unit needs would be counted or
+        # deduplicated with others.
         self.bind_constants(scope, lambda inner: self._evaluate_closed(node, inner, consume))
 
     def _evaluate_closed(self, node: Node, scope: Scope, consume: Consume) -> None:
@@ -118,6 +121,7 @@ class CodeGenerator(JoinCodegen):
             case Values():
                 self._values(node, scope, consume)
             case Project(inner, variables):
+                # Only projected variables are the same ones outside of a sub-select.
                 known: dict[Key, str] = {name: scope.bound[name] for name in variables if name in scope.bound}
                 self.produce(
                     inner,
@@ -145,6 +149,8 @@ class CodeGenerator(JoinCodegen):
         shown = visible(node)
         seen = shown | self._ambient
 
+        # A value from outside may be pushed into the node only if the node binds the variable in each solution. Where
+        # it may stay unbound, a filter inside would see a value that SPARQL does not give it.
         ambient = self._ambient - shown
         inner = Scope(
             {**{key: name for key, name in scope.bound.items() if key in sure or key in ambient}, **scope.constants()},
@@ -157,11 +163,13 @@ class CodeGenerator(JoinCodegen):
             merged = []
             for key in sorted(key for key in seen if key not in inner.bound and key in {*found.bound, *found.maybe}):
                 name, here = found.name(key), scope.name(key)
+                # Unbound on the left: what is found is compatible, whatever it is.
                 if here == "None":
                     (bound if key in found.bound else maybe)[key] = name
                     continue
                 if here == name:
                     continue
+                # Comparing long literals takes time that no loop counts: a unit for 4,096 characters.
                 self.emit(f"meter.left -= len({here} or '') >> 12")
                 tests = [f"{here} == {name}"]
                 if key in scope.maybe:
@@ -170,6 +178,7 @@ class CodeGenerator(JoinCodegen):
                     tests.append(f"{name} is None")
                 conditions.append(f"({' or '.join(tests)})")
                 if key in scope.maybe:
+                    # Bound on one side at least: the merged solution has that value.
                     new = self.name("m")
                     merged.append(f"{new} = {name} if {here} is None else {here}")
                     del maybe[key]
@@ -185,6 +194,8 @@ class CodeGenerator(JoinCodegen):
         self.produce(node, inner, meet)
 
     def _optional(self, node: LeftJoin, scope: Scope, consume: Consume) -> None:
+        # What follows is written once, as a function, and called with a match or without: written twice, nested
+        # OPTIONALs would double the text each time.
         new = sorted(key for key in visible(node.right) if key not in scope.bound)
         target = self.name("next")
         names = [self.name("v") for _ in new]
@@ -192,6 +203,7 @@ class CodeGenerator(JoinCodegen):
             maybe = {key: name for key, name in scope.maybe.items() if key not in new}
             consume(Scope(scope.bound, {**maybe, **dict(zip(new, names, strict=True))}))
         matched = self.name("matched")
+        # A list, because a nested function cannot assign to a name of the function around it without a declaration.
         self.emit(f"{matched} = [False]")
 
         def accept_match(inner: Scope) -> None:
@@ -208,6 +220,7 @@ class CodeGenerator(JoinCodegen):
 
     def _minus(self, node: Minus, scope: Scope, consume: Consume) -> None:
         shared = visible(node.left) & visible(node.right)
+        # MINUS without a shared variable removes nothing (SPARQL 1.1 Query, 8.3.3).
         if not shared:
             consume(scope)
             return
@@ -219,9 +232,12 @@ class CodeGenerator(JoinCodegen):
                 compatible, overlap = [], []
                 for key in sorted(shared - set(pushed)):
                     here, name = scope.name(key), found.name(key)
+                    # Compatible as in a join, and at least one variable bound on both sides: disjoint domains remove
+                    # nothing.
                     if "None" not in (here, name):
                         compatible.append(f"({here} is None or {name} is None or {here} == {name})")
                         overlap.append(f"({here} is not None and {name} is not None)")
+                # A pushed variable is bound on both sides, so the domains overlap.
                 if not pushed:
                     compatible.append(f"({' or '.join(overlap) or False})")
                 if compatible:
@@ -258,6 +274,7 @@ class CodeGenerator(JoinCodegen):
         index: dict[Any, list[tuple[Term | None, ...]]] = {}
         for row in node.rows:
             assert all(part is None or isinstance(part, str) for part in row), "constants of VALUES are the shape's own"
+            # VALUES is a constant of the text: the rows are indexed by what is known, once.
             index.setdefault(tuple(row[column] for column in known), []).append(row)  # type: ignore[arg-type]
         table = self.share("table", index)
         row_name = self.name("row")
@@ -279,6 +296,7 @@ class CodeGenerator(JoinCodegen):
 
     def _distinct(self, node: Node, scope: Scope, consume: Consume) -> None:
         columns = sorted(visible(node))
+        # All is known, so there is one solution or none, and the first match is enough.
         if all(column in scope.bound for column in columns):
             with self.block(f"if {self.any(lambda succeed: self.produce(node, scope, lambda _: succeed()))}:"):
                 consume(scope)
@@ -313,6 +331,7 @@ class CodeGenerator(JoinCodegen):
     def _group(self, node: Group, scope: Scope, consume: Consume) -> None:
         groups = self.name("groups")
         key_name, rows_name = self.name("key"), self.name("rows")
+        # Without GROUP BY there is one group, also without solutions (SPARQL 1.1 Query, 18.5.1).
         self.emit(f"{groups} = {{}}" if node.keys else f"{groups} = {{(): []}}")
         known: dict[Key, str] = {key: scope.bound[key] for key in node.keys if key in scope.bound}
         seen = visible(node.node)
@@ -349,12 +368,14 @@ class CodeGenerator(JoinCodegen):
     ) -> None:
         match expression.parts:
             case (Constant() as constant,):
+                # A name instead of a call, and the variable stays certain, so that it can be looked up.
                 consume(scope.binding(variable, scope.name(constant)))
             case (Variable() as other,) if other in seen and other in scope.bound:
                 consume(scope.binding(variable, scope.name(other)))
             case _:
                 name = self.name("v")
                 self.emit(f"{name} = {self._expression(expression, seen, scope, expressions.value)}")
+                # An expression may fail, and then the variable is unbound.
                 consume(Scope(scope.bound, {**scope.maybe, variable: name}))
 
     def _expression(
@@ -390,6 +411,7 @@ class CodeGenerator(JoinCodegen):
             {**{key: name for key, name in scope.bound.items() if key in seen}, **scope.constants()},
             {key: name for key, name in scope.maybe.items() if key in seen},
         )
+        # The pattern of an EXISTS sees the solution around it by substitution (SPARQL 1.1 Query, 18.6).
         before, self._ambient = self._ambient, self._ambient | seen
         test = self.any(lambda succeed: self._right(exists.node, outer, lambda _: succeed()))
         self._ambient = before

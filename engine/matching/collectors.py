@@ -74,6 +74,7 @@ class CommitState:
         doubtful = self.doubtful
 
         def match(s: Term, p: Term, o: Term, g: Term | None, found: Any, sign: int) -> None:
+            # Two tests: the dictionary is empty nearly always, and its truth costs less than a lookup.
             if doubtful and shape in doubtful:
                 return  # the store will evaluate the shape, and the next quad could cost as much
             try:
@@ -117,9 +118,11 @@ class CommitState:
         if not is_fault(error):
             raise error
         try:
+            # The end of a traceback has the error.
             self.faults.append("".join(format_exception(error))[-FAULT_CHARACTERS_MAX:])
         except Exception:  # out of memory, for example
             self.faults.append(type(error).__name__)
+        # Its frames hold the commit, which would live until the next garbage collection.
         bare(error)
 
 
@@ -137,6 +140,7 @@ class SeedCollector:
 
         def collect(s: Term, p: Term, o: Term, g: Term | None, found: Any, sign: int) -> None:
             try:
+                # Also after a failure: what has been collected must be cleared.
                 seeder(s, p, o, g, seeds)
             finally:
                 if seeds:
@@ -235,10 +239,13 @@ class GroupCollector:
         for unit, (removed, added) in self._pairs.items():
             groups = self._groups[unit]
             touched = dict.fromkeys(group for group, _ in (*removed, *added))
+            # The rows before are computed of the groups that change, so none are kept.
             before = self._rows(unit, touched)
+            # Added first, so that no group gets empty in between.
             self._add(groups, added, 1)
             self._add(groups, removed, -1)
             for group in touched:
+                # A group without solutions is gone, except the one of a query without GROUP BY.
                 if not groups[group][0][0] and not self._counting.everything:
                     del groups[group]
             rows = found.setdefault(unit, ([], []))
@@ -247,6 +254,7 @@ class GroupCollector:
 
     def take_back(self) -> None:
         """Counts the groups of the touched units again, in the index as it is now."""
+        # Only these have pairs, so only they may have changed.
         for unit in self._pairs:
             self.enter(unit)
 

@@ -61,6 +61,7 @@ class Cts:
         found = self.tables.get(predicate)
         if found is None:
             found = self.tables[predicate] = Tables(by_object or self._everything_by_object)
+            # The table is there before it is filled: what is read ends up in it.
             self._fill(self._quads_of(predicate))
         elif by_object and not found.by_object:
             found.index_objects()
@@ -94,6 +95,7 @@ class Cts:
         if path not in self.paths:
             relation = self.paths[path] = PathRelation(path, self.tables)
             for predicate in path.predicates:
+                # A changed quad of a step makes the searches that are remembered worthless.
                 self.tables[predicate].forget.append(relation.forget)
 
     def _release_path(self, path: PathPredicate) -> None:
@@ -113,6 +115,7 @@ class Cts:
         self._fill(quad for quad in self._quads_of(None) if quad.p not in held)
 
     def _fill(self, quads: Iterable[Quad]) -> None:
+        # Equal terms become one string, which saves most of the memory of an index.
         shared: dict[Term, Term] = {}
         rest = iter(quads)
         while some := list(islice(rest, SLICE)):

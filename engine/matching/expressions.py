@@ -98,11 +98,15 @@ def _comparison(sign: str, ask: Callable[..., bool], meter: Meter) -> Callable[[
     def compare_terms(left: Term | None, right: Term | None) -> bool:
         if left is None or right is None:
             return False
+        # A short comparison costs a call; long texts cost their characters.
         meter.left -= CALL + (len(left) >> 12)
         if meter.left < 0:
             meter.more()
+        # IRIs and blank nodes are equal if they are the same term. Literals are compared by value, and only some kinds
+        # here.
         if equality and (left[0] in "<_" and right[0] in "<_" and not left.startswith("<<")):
             return compare(left, right) if not right.startswith("<<") else ask(left, right)
+        # Plain strings: no language, no datatype.
         if equality and left[-1] == '"' and right[-1] == '"':
             return compare(left, right)
         left_number = number(left)
@@ -124,6 +128,7 @@ def number(term: Term) -> int | Decimal | None:
 def _number(term: Term) -> int | Decimal | None:
     try:
         if term.endswith(_INTEGER):
+            # 64 bits, as the store computes; larger ones are left to it.
             integer = int(term[1 : -len(_INTEGER)])
             return integer if -(2**63) <= integer < 2**63 else None
         if term.endswith(_DECIMAL):
@@ -165,6 +170,7 @@ def _evaluator(expression: Expression, frame: str, meter: Meter) -> Callable[...
         if meter.left < 0:
             meter.more()
         try:
+            # Long terms would fill the memory of the cache.
             if any(term is not None and len(term) > TERM_MAX for term in terms):
                 return evaluate.__wrapped__(*terms)
             return evaluate(*terms)

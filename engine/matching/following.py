@@ -112,6 +112,8 @@ class Follower:
         try:
             matchers: ByPredicate = self._matchers
             wildcards: Sequence[Matcher] = self._wildcards
+            # One commit of many is measured with each matcher timed, since a clock call for each quad would double the
+            # time.
             prices.left -= 1
             if not prices.left:
                 prices.begin()
@@ -120,20 +122,24 @@ class Follower:
                 self._match_in_slices(delta, found, matchers, wildcards)
             else:
                 self._match(delta, found, matchers, wildcards)
+            # After the quads: which comparisons are due follows from operands that they changed.
             if clock_index.touched or passed is not None:
                 clock_delta = passed or clock_index.changes(state.lose_time)
                 clock_delta.match(found, matchers, self._slices)
             if found or state.seeds or state.groups or state.doubtful:
                 changes = self._changes(delta, found, clock_delta)
+            # Last, while a failure can still be taken back.
             touched = self._touched_units(delta, clock_delta) if self._lutt.owners else ()
         except BaseException as error:
             state.note(error)
             prices.drop()
+            # Backwards: the quads of the clock came after those of the delta.
             if clock_delta is not None:
                 clock_delta.take_back()
             self._take_back(delta)
             self._work.begin(changed)
             found = {}
+            # Now each failure makes its own shape doubtful, so the second run ends.
             matchers, wildcards = self._guarded_matchers()
             self._match(delta, found, matchers, wildcards)
             clock_delta = passed or clock_index.changes(state.lose_time)
@@ -147,6 +153,7 @@ class Follower:
             state.again(state.clear_collectors)
         if state.windows:
             state.again(state.settle_windows)
+        # The store takes the delta last: doubtful shapes have got their first result from it as it was.
         self._store.apply(delta)
         if clock_delta is not None:
             clock_index.accept(clock_delta)
@@ -196,8 +203,11 @@ class Follower:
                 matcher(s, p, o, g, found, 0)
             for matcher in wildcards:
                 matcher(s, p, o, g, found, 0)
+            # Behind its matchers: a row that leaves needs the quad to be found.
             remove(quad)
         for quad in delta.added:
+            # Before its matchers, for the same reason. So each changed row is found exactly once, at the first of its
+            # quads to leave or the last to come.
             add(quad)
             s, p, o, g = quad
             for matcher in matchers.get(p, ()):
@@ -211,6 +221,7 @@ class Follower:
         """The same for a large delta, or one that many matchers are called with."""
         followed = QuadDelta(removed=self._followed_quads(delta.removed), added=self._followed_quads(delta.added))
         changed, matchings = len(followed.removed) + len(followed.added), self._lutt.matchings(followed, self._slices)
+        # A pause must come after so many matchings, not after so many quads.
         size = min(SLICE, max(1, changed * SLICE_MATCHINGS // max(1, matchings)))
         for some in sliced(followed.removed, self._slices, size):
             self._match(QuadDelta(removed=tuple(some)), found, matchers, wildcards)
@@ -246,6 +257,7 @@ class Follower:
         self._clock_index.touched.clear()
         self._cts.apply(delta.invert())
         for collector in state.groups:
+            # The store takes these over; their groups are not used again.
             if collector.shape.plan is None or collector.shape in state.doubtful:
                 continue
             try:
@@ -297,6 +309,7 @@ class Follower:
         """Evaluates the rows that agree with the seeds: after the delta, and with the delta taken back."""
         doubtful = self._state.doubtful
         touched = [collector for collector in self._state.seeds if collector.shape not in doubtful]
+        # The CTS has the delta now. After first, since it is taken back once only.
         after = [self._rows_of(collector) for collector in touched]
         self._cts.apply(delta.invert())
         if clock_delta is not None:
@@ -327,6 +340,7 @@ class Follower:
                     self._prices.measure(collector.shape, collector.follow, found)
                 except BaseException as reason:
                     self._state.give_up(collector.shape, reason)
+                # Between two collectors all groups are consistent.
                 self._slices.pause()
 
     def _follow_doubtful(self, delta: QuadDelta, found: Found, clock_delta: ClockDelta | None) -> None:
@@ -334,10 +348,12 @@ class Follower:
         doubtful = self._state.doubtful
         for shape, reason in list(doubtful.items()):
             too_much = self._state.timeless.pop(shape, None)
+            # A window may cost less in the store, which sorts in native code.
             if too_much is None and self._ends and shape.window is None:
                 too_much = self._too_much(shape, reason)
             told = self._visible_rows(shape, delta, clock_delta) if too_much is None else {}
             for unit in shape.units.all.values():
+                # What a failed plan has found is incomplete.
                 found.pop(unit, None)
                 if too_much is not None:
                     self.ended[unit] = too_much
@@ -357,11 +373,13 @@ class Follower:
         told: dict[SharedQuery, Sequence[Binding] | None] = {}
         plan = shape.plan
         assert plan is not None
+        # Then the store, as it is before the delta, gives the rows that subscribers have.
         if shape.window is None and not plan.differs:
             return told
         self._cts.apply(delta.invert())
         if clock_delta is not None:
             clock_delta.take_back()
+        # The rows are needed once, to tell subscribers what changes, so the limit is lifted.
         with nullcontext() if self._ends else plan.meter.lifted():
             for unit in shape.units.all.values():
                 try:
@@ -375,6 +393,7 @@ class Follower:
 
     def _too_much(self, shape: Shape, reason: BaseException) -> TooMuchWork | None:
         """The error if a shape's units cost too much for the store as well, which takes about as long as the plan."""
+        # A failure of another kind says nothing of the cost: the first result of each unit does.
         if isinstance(reason, TooMuchWork):
             return reason
         assert shape.plan is not None
@@ -437,6 +456,7 @@ def _net_rows(removed: Rows, added: Rows) -> tuple[Rows, Rows]:
     """The two bags without the rows that they have in common."""
     if not removed or not added:
         return removed, added
+    # Most commits change one value of one row; a Counter costs more than the rest.
     if len(removed) == 1 == len(added):
         return ([], []) if removed == added else (removed, added)
     gone, come = Counter(removed), Counter(added)

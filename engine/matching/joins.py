@@ -53,15 +53,19 @@ class JoinCodegen(PathCodegen, TripleCodegen):
 
     def _exclusion(self, number: int, pattern: Pattern, scope: Scope) -> str | None:
         """The condition that an earlier pattern has not matched the quad; None if it cannot."""
+        # A row whose patterns match the changed quad several times would be found once for each. So pattern number n
+        # takes the quad only where no pattern before n takes it.
         if self._match is None or number > self._match or isinstance(pattern.p, PathPredicate) or takes_apart(pattern):
             return None
         matched = next(other for other, it in self._numbers.items() if it == self._match)
         path = matched.p if isinstance(matched.p, PathPredicate) else None
         tests = []
         for place, (name, part, quad_part) in enumerate(zip("spog", pattern, matched, strict=True)):
+            # One is of the default graph and the other is not: they match no quad in common.
             if (part is None) != (quad_part is None):
                 return None
             if isinstance(part, str) and name == "p" and path is not None:
+                # The changed quad is a step of a path, and this pattern names another predicate: it cannot match it.
                 if not path.follows(part):
                     return None
                 if path.nodes or len(path.predicates) > 1:
@@ -73,6 +77,7 @@ class JoinCodegen(PathCodegen, TripleCodegen):
                     return None
             elif part is not None and self.part(part, scope) != name:
                 tests.append(f"{self.part(part, scope)} == {name}")
+        # Without tests each quad of the one matches the other, so the pattern never takes it here.
         return f"not ({' and '.join(tests) or True})"
 
     def _excludes(self, number: int, pattern: Pattern) -> bool:
@@ -95,6 +100,8 @@ class JoinCodegen(PathCodegen, TripleCodegen):
         if unit_first is not None and unit_first <= rank:
             self.bind_constants(scope, lambda bound: self.patterns(left, bound, consume))
             return
+        # Not for the cheapest lookups. Before a larger one, the test of what is known ends the join for the many rows
+        # that no unit asks for.
         if rank >= 1.0 and self._may_test(scope):  # looking up a known subject costs no more than the test
             self._test_constants(scope, lambda: self.patterns(left, scope, consume))
             return
@@ -118,6 +125,8 @@ class JoinCodegen(PathCodegen, TripleCodegen):
         """
         groups = self._connected_groups(left, scope)
         wanted = [key for key in keys if key not in scope.bound]
+        # Patterns that share nothing unknown with a wanted key cannot change its values, but decide whether there are
+        # any.
         needed = [it for group in groups if any(key in it for it in group for key in wanted) for it in group]
         beside = [group for group in groups if group[0] not in needed]
         rank, pattern = min(((self._rank(it, scope), it) for it in needed), key=_first, default=(0.0, None))
@@ -127,6 +136,7 @@ class JoinCodegen(PathCodegen, TripleCodegen):
         elif self._may_test(scope):
             self._test_constants(scope, lambda: self.seeds(left, keys, scope, consume))
         elif pattern is None:
+            # The tests come before the join with the units, as one that fails saves it.
             self._near(beside, scope, lambda: self.bind_constants(scope, consume))
         else:
             rest = [it for it in needed if it != pattern]
@@ -144,6 +154,7 @@ class JoinCodegen(PathCodegen, TripleCodegen):
             apart = [group for group in groups if not group[0] & free]
             joined = [group for group in groups if group[0] & free]
             members = [it for _, found in joined for it in found]
+            # A pattern that shares unknowns with two groups makes one of them.
             groups = [*apart, (free.union(*(parts for parts, _ in joined)), [*members, pattern])]
         return [members for _, members in groups]
 
@@ -156,6 +167,7 @@ class JoinCodegen(PathCodegen, TripleCodegen):
         rank = min(self._rank(it, scope) for it in first)
         if rank >= _NEAR:
             self._near(rest, scope, consume)
+        # A quad that is known as a whole is one lookup: no loop has to be left early.
         elif len(first) == 1 and rank == 0.0:
             self._pattern(first[0], scope, lambda _: self._near(rest, scope, consume))
         else:
@@ -190,6 +202,7 @@ class JoinCodegen(PathCodegen, TripleCodegen):
         """The names of the index of units by the known constants, and of the key in it."""
         assert self.units is not None
         constants = self.units.constants
+        # An index for each set of known positions, made when a text first needs it.
         positions = tuple(position for position, constant in enumerate(constants) if constant in scope.bound)
         index = self.share("index", self.units.part(positions))
         return index, key_text([scope.name(constants[position]) for position in positions])
@@ -211,6 +224,7 @@ class JoinCodegen(PathCodegen, TripleCodegen):
         if p and s:
             return 0.5 + graph
         if p and o:
+            # A class has far more members than another object has subjects.
             return (3.0 if pattern.p == RDF_TYPE else 1.5) + graph
         if s:
             return 1.0 + graph
@@ -226,6 +240,7 @@ class JoinCodegen(PathCodegen, TripleCodegen):
         if UNIT in scope.bound:
             return None
         if known == len(self.units.constants):
+            # One lookup in a dictionary, which most rows fail: always first.
             return -1.0
         return 2.0 if known else 3.5
 
@@ -251,6 +266,7 @@ class JoinCodegen(PathCodegen, TripleCodegen):
         with head:
             if any(known):
                 self.emit(f"{unit} = {everyone}[{key_name}]")
+            # As `key_text` writes it: a single constant is its own key.
             inner = scope.binding(UNIT, unit)
             for position, constant in enumerate(units.constants):
                 if not known[position]:
@@ -272,6 +288,7 @@ class JoinCodegen(PathCodegen, TripleCodegen):
             tests.append(lambda succeed: self._if_units(scope, succeed))
         for pattern in patterns:
             place = pattern.graph is None or not isinstance(pattern.graph, Variable) or pattern.graph == graph
+            # Each test looks at one pattern alone. It may let too much through, as the join itself comes later.
             simple = isinstance(pattern.p, str) and not isinstance(pattern.p, PathPredicate)
             if simple and place and not takes_apart(pattern) and end in (pattern.s, pattern.o):
                 tests.append(
@@ -307,6 +324,7 @@ class JoinCodegen(PathCodegen, TripleCodegen):
             return
         if isinstance(pattern.p, str):
             self._hold(pattern.p, False)
+            # Tables live as long as the CTS holds the predicate, so their dictionaries are constants of the text.
             tables = self._cts.virtual.get(pattern.p) or self._cts.tables[pattern.p]
             if pattern.graph is None:
                 self._triple(pattern, scope, consume, tables.default, None)
@@ -366,6 +384,8 @@ class JoinCodegen(PathCodegen, TripleCodegen):
                 consume(scope.binding(o, name))
         elif is_known(o):
             assert isinstance(s, (Variable, Constant))
+            # The half from objects to subjects exists only where a text asks for it, as it costs as much memory as the
+            # other.
             self._hold(pattern.p if isinstance(pattern.p, str) else None, True)
             name = self.name("v")
             with self.loop(name, f"{half('po')}.get({object_}, ())"):
@@ -375,6 +395,7 @@ class JoinCodegen(PathCodegen, TripleCodegen):
             name, members = self.name("v"), self.name("members")
             with self.loop(f"{name}, {members}", f"{half('sp')}.items()"):
                 inner = scope.binding(s, name)
+                # ?x :p ?x: a lookup in the members instead of a loop over them.
                 if s == o:
                     with self.block(f"if {name} in {members}:"):
                         consume(inner)
@@ -391,11 +412,13 @@ class JoinCodegen(PathCodegen, TripleCodegen):
             if part is None:
                 tests.append("g is None")
             elif isinstance(part, str):
+                # The LUTT has called with this predicate, so it needs no test.
                 if name != "p":
                     tests.append(f"{name} == {part!r}")
             elif part in scope.bound:
                 tests.append(f"{name} == {scope.name(part)}")
             else:
+                # GRAPH ?g does not match the default graph.
                 if name == "g":
                     tests.append("g is not None")
                 scope = scope.binding(part, name)

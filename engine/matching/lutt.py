@@ -89,6 +89,7 @@ class Lutt(Generic[Owner]):
     def remove_matcher(self, predicate: Term | None, matcher: Matcher) -> None:
         """Removes a matcher, if it is filed."""
         filed = self.wildcards if predicate is None else self.matchers.get(predicate, [])
+        # It may be gone: what failed half-way is unfiled as a whole.
         if matcher in filed:
             filed.remove(matcher)
             self.filed -= 1
@@ -136,10 +137,12 @@ class Lutt(Generic[Owner]):
                 self._collect(some, found)
         if delta.created or delta.dropped:
             found.update(self._graph_names)
+        # In a fixed order, so that notifications do not depend on hashes.
         return sorted(found, key=self.owners.__getitem__)
 
     def _collect(self, quads: Iterable[Quad], found: dict[Owner, None]) -> None:
         for quad in quads:
+            # One lookup for each set of fixed places, at most 16, however many patterns there are.
             for mask, filed in self._patterns.items():
                 key = tuple(term for term, fixed in zip(quad, mask, strict=True) if fixed)
                 owners = filed.get(key)

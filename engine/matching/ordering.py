@@ -53,6 +53,7 @@ class Window:
             _Descending(order_key(row[column])) if descending else order_key(row[column])
             for column, descending in self.keys
         ]
+        # The row itself is the last key, so that the order is total and the same after a restart.
         return (*keys, tuple([term or "" for term in row[: self.columns]]))
 
 
@@ -89,6 +90,7 @@ def without_window(node: Node, columns: Sequence[Variable]) -> tuple[Node, tuple
     start, size = _integer(node.offset), _integer(node.limit)
     if node.limit is None or start + size > ROWS_MAX:
         raise Unsupported(f"LIMIT and OFFSET beyond row {ROWS_MAX}")
+    # DISTINCT is between the window and the projection: duplicates go before rows are counted.
     project = node.node.node if isinstance(node.node, Distinct) else node.node
     assert isinstance(project, Project)
     inner, names, keys = project.node, list(columns), []
@@ -165,13 +167,16 @@ class OrderedRows:
         start, end = self._window.start, self._window.end
         before = self._entries
         assert before is not None
+        # A copy: a commit that fails drops it.
         entries, complete = before.copy(), self._complete
         gone: list[Entry] = []
         come: list[Entry] = []
+        # Added first: removed first, a window could run out of rows that are about to come.
         for entry in self._counted_entries(added):
             self._add(entries, entry, complete, gone, come)
         for entry in self._counted_entries(removed):
             self._remove(entries, entry, complete, gone, come)
+        # Spare rows are used up, so the rows behind them are asked for again.
         if len(entries) < end and not complete:
             entries, complete = self._fill()
             gone, come = before[start:end], entries[start:end]
@@ -198,6 +203,7 @@ class OrderedRows:
     def _remove(self, entries: list[Entry], entry: Entry, complete: bool, gone: list[Entry], come: list[Entry]) -> None:
         start, end = self._window.start, self._window.end
         rank = bisect_left(entries, entry)
+        # It was among the rows that are not kept.
         if rank == len(entries) and not complete:
             return
         assert rank < len(entries) and entries[rank] == entry, "a row is removed that was not there"

@@ -120,6 +120,8 @@ class Plan:
             found = branches(inner)
             self._first = [self._compile_first(branch) for branch in found]
             for branch in found:
+                # The classes from cheap to dear: rows follow from the quad alone; groups are counted; seeds evaluate
+                # again what may have changed.
                 if monotone(branch):
                     self.matchers += self._compile_matchers(branch)
                 elif _counts_rows(branch) and (incremental or not _grouping(branch).keys or not _has_seeds(branch)):
@@ -184,6 +186,7 @@ class Plan:
         compiled: list[tuple[Term | None, Matcher]] = []
         bgps = (node for node in walk(branch) if isinstance(node, Bgp))
         numbered = list(dict.fromkeys(pattern for node in bgps for pattern in node.patterns))
+        # Paths have the last numbers, which `JoinCodegen._excludes` relies on.
         numbered.sort(key=lambda pattern: isinstance(pattern.p, PathPredicate))
         for number, pattern in enumerate(numbered):
             if takes_apart(pattern):
@@ -195,6 +198,7 @@ class Plan:
 
                 def hit(scope: Scope) -> None:
                     unit = scope.name(UNIT)
+                    # Text instead of setdefault, which would make two lists for each row.
                     generator.emit(f"rows = found.get({unit})")
                     with generator.block("if rows is None:"):
                         generator.emit(f"rows = found[{unit}] = ([], [])")
@@ -230,6 +234,7 @@ class Plan:
         )
         named = pattern.graph is not None
         matcher = PathMatcher(self._cts.paths[pattern.p], named, function, accepts, self.meter)
+        # Zero hops join each node with itself, and any quad can make a node.
         return [(predicate, matcher) for predicate in ((None,) if pattern.p.nodes else pattern.p.predicates)]
 
     def _accept(self, end: Part, pattern: Pattern, around: CodeGenerator, patterns: Sequence[Pattern]) -> Accept:
@@ -273,6 +278,7 @@ class Plan:
                         scope = scope.binding(variable, local)
                     else:
                         maybe[variable] = local
+            # The group is in the scope already; only what stands around it is evaluated.
             generator.assume(group)
             generator.produce(
                 branch, Scope(scope.bound, maybe), lambda it: generator.emit(f"rows.append({self._row(it)})")
@@ -305,6 +311,8 @@ class Plan:
         for pattern in dict.fromkeys(leaf.patterns):
             if takes_apart(pattern):
                 continue
+            # What the changed quad is joined with to find seeds. Seeds too many cost an evaluation; a missing one would
+            # be a wrong result.
             rest = [it for it in dict.fromkeys((*leaf.patterns, *leaf.context)) if it != pattern]
             generator = self._generator(self.units.projection(_constants(leaf)))
 
@@ -334,6 +342,7 @@ class Plan:
 
             def once(found: Scope) -> None:
                 """Counts a row that agrees with seeds of two leaves for the first leaf only."""
+                # A row can agree with the seeds of several leaves, and has to be counted once.
                 tests = [
                     f"{tuple_text([found.name(key) for key in earlier])} not in earlier[{index}]"
                     for index, earlier in enumerate(keys[:number])

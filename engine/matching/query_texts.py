@@ -106,6 +106,7 @@ class ParsedQuery:
         lifted = self.lifted
         fixed = tuple([term for number, term in enumerate(terms) if number not in lifted])
         free = [term for number, term in enumerate(terms) if number in lifted]
+        # Which lifted constants are equal belongs to the shape: a plan tests equal ones once.
         equal = None if len(set(free)) == len(free) else tuple([free.index(term) for term in free])
         return self.text, dataset, fixed, equal
 
@@ -170,8 +171,10 @@ class QueryTextCache:
         if may_call(text):
             fixed = check_clock_calls(text, prologue, body, parsed.select, terms)
         if fixed:
+            # Constants that a comparison with the clock computes with are part of the condition.
             parsed = replace(parsed, lifted=parsed.lifted - fixed)
         if clocks:
+            # Queries with and without the column share no units.
             key = f"{parsed.text} with the time in {sorted(clocks)}"
             parsed = replace(parsed, text=key, columns=columns, clocks=tuple(sorted(clocks)))
         if any(token.is_word("IRI", "URI") for token in body):
@@ -245,6 +248,7 @@ def _select(found: Sequence[Token], order: Sequence[str], resolve: Callable[[str
         select = read_select(found, resolve, triple_terms=True)
     except UnknownSyntaxError:
         return None
+    # The grammar may read a text in another way than the store. Where the columns differ, the store counts.
     projections = [node for node in walk(select) if isinstance(node, Project)]
     return select if {variable.name for variable in projections[0].variables} == set(order) else None
 
@@ -257,6 +261,7 @@ def _lifted_numbers(select: Select | None) -> frozenset[int]:
         match node:
             case Pattern(s, p, o, graph):
                 free |= _numbers(s, o, graph)
+                # The predicate decides which table a plan reads and where the LUTT files it.
                 fixed |= _numbers(p)
             case OpaquePath(s, steps, o, graph):
                 free |= _numbers(s, o, graph)

@@ -113,6 +113,8 @@ class PathRelation:
     def joins(self, start: Term, end: Term, graph: Term | None, meter: Meter, without: Quad | None = None) -> bool:
         """Whether the path leads from one node to the other."""
         if not self.path.nodes:
+            # A search from the other side answers as well. With zero-length paths over all nodes it may hold a term
+            # that is no node.
             known = self._remembered.get((end, graph, True, without))
             if known is not None:
                 return start in known
@@ -136,14 +138,17 @@ class PathRelation:
         key = (node, graph, backward, without)
         found = self._remembered.get(key)
         if found is None:
+            # A quad of another graph is no step here.
             skipped = {} if without is None or without.g != graph else _group_edges(self._edges(without), backward)
             found = {node: None} if self.path.zero_length else {}
             self._search((node,), self._halves(graph, backward), found, meter, skipped)
             self._size += len(found)
+            # All at once: no ages are kept, and each commit that changes the path forgets them in any case.
             if self._size > REMEMBERED_MAX:
                 self.forget()
                 self._size = len(found)
             self._remembered[key] = found
+        # A zero-length path joins each node with itself (SPARQL 1.1 Query, 18.4), and a term that no quad has is none.
         if self.path.nodes and len(found) == 1 and not self._is_node(node, graph, meter, without):
             return {}
         return found
@@ -158,6 +163,7 @@ class PathRelation:
                 continue
             assert table.po is not None
             objects, subjects = table.sp.get(node, ()), table.po.get(node, ())
+            # The quad itself is in the table: it does not count, but another one with the same subject or object does.
             if apart and without is not None and predicate == without.p:
                 if any(other != without.o for other in objects) if node == without.s else objects:
                     return True
@@ -186,6 +192,7 @@ class PathRelation:
         for table, (_, inverse) in zip(tables, self.path.steps, strict=True):
             if table is not None:
                 assert table.po is not None, "paths are followed in both directions"
+                # Along an inverse step, and back along a plain one, the lookup is by object.
                 halves.append(table.po if inverse is not backward else table.sp)
         return halves
 
@@ -201,11 +208,13 @@ class PathRelation:
         """Adds to found the nodes that hops lead to. Returns False if it stopped because it saw more than most."""
         waiting = list(starts)
         while waiting:
+            # Depth first: the order does not matter for a set, and a list pops from its end without moving.
             node = waiting.pop()
             for half in halves:
                 members = half.get(node)
                 if members is None:
                     continue
+                # Looked at before the loop: a hub would use up the budget in one step.
                 if most is not None and len(members) > most:
                     return False
                 meter.left -= 2 * len(members)
@@ -250,9 +259,13 @@ class PathRelation:
                 ):
                     yield start, end
             return
+        # Each changed pair has its start among the nodes that lead to the edges, and its end among those reached from
+        # them. The smaller set is found first, both growing in turn, so a change near a leaf costs little in a large
+        # graph.
         change = _Change(self, edges, graph, meter)
         backward, candidates = change.smaller_side()
         accepts = (accept_end, accept_start)
+        # The patterns around the path refuse most nodes, and then the other side need not be searched.
         ends = [node for node in candidates if accepts[backward](node, graph)]
         if not ends:
             return
@@ -277,6 +290,7 @@ class PathRelation:
                 edge = (quad.o, quad.s) if inverse else (quad.s, quad.o)
                 own[edge] = own.get(edge, 0) + 1
         halves = self._halves(quad.g, False)
+        # If another predicate of the path makes the same hop, the quad changes nothing.
         return [edge for edge, ways in own.items() if sum(edge[1] in half.get(edge[0], ()) for half in halves) == ways]
 
 
@@ -327,6 +341,7 @@ class _Change:
 
     def pairs(self, starts: Sequence[Term], ends: Sequence[Term]) -> Iterator[Edge]:
         """The pairs of a start and an end that nothing joins without the edges."""
+        # The budget grows eightfold, so the searches that were given up are a small part of the work.
         most = BUDGET * max(len(starts), len(ends))
         fewer_ends = len(ends) < len(starts)
         while True:

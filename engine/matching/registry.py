@@ -82,6 +82,7 @@ class ShapeRegistry:
         self, key: Any, parsed: ParsedQuery, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None
     ) -> Shape:
         """A shape that is not filed: the one viewed last if it has this key."""
+        # `view` is followed by `unit` for the same query, as a rule.
         viewed, self._viewed = self._viewed, None
         if viewed is not None:
             if viewed.key == key:
@@ -90,6 +91,7 @@ class ShapeRegistry:
         reason = by_store or self._unplanned.get(key)
         shape = Shape(parsed, terms, self.context, dataset, reason)
         shape.key = key
+        # Planning may take long; a query that has no plan is remembered, since its clients come back.
         if shape.plan is None and reason is None:
             self._unplanned.put(key, shape.reason, len(parsed.text))
         return shape
@@ -99,8 +101,7 @@ class ShapeRegistry:
     ) -> SharedQuery:
         """The unit of a query, created if there is none. Raises StoreError, TooMuchWork; then nothing has changed.
 
-        by_store: the reason if the store is to evaluate the unit, although its shape has a plan. It then has a shape of
-        its own, so that the other units keep their plan.
+        by_store: the reason if the store is to evaluate the unit, although its shape has a plan.
         """
         shape = self._shape(parsed, terms, dataset, by_store)
         constants = shape.constants(terms)
@@ -109,6 +110,8 @@ class ShapeRegistry:
             unit = SharedQuery(shape, constants)
             try:
                 for condition in shape.conditions:
+                    # Everything that may fail comes before the unit is added, in an order that the except branch takes
+                    # back.
                     self._clock_index.enter(condition, constants)
                 if shape.plan is None:
                     self.re_evaluate(unit)
@@ -131,6 +134,9 @@ class ShapeRegistry:
         self, parsed: ParsedQuery, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None
     ) -> Shape:
         key: Any = parsed.key(terms, dataset)
+        # A unit that was given to the store alone stays there, whoever subscribes to it next.
+        # A unit that the store is to evaluate has a shape of its own, so that the other units of its query keep their
+        # plan.
         beside = self.by_key.get((key, RE_EVALUATED))
         if beside is not None and beside.constants(terms) in beside.units.all:
             return beside
@@ -139,9 +145,11 @@ class ShapeRegistry:
         shape = self.by_key.get(key)
         if shape is None:
             shape = self.by_key[key] = self._new_shape(key, parsed, terms, dataset, by_store)
+            # Wide plans are limited in number, as the text of each is long.
             if shape.plan is not None and parsed.patterns > WIDE:
                 self.wide.add(shape)
             try:
+                # The shape is in `by_key` already: `_drop_shape` removes whatever of it has been filed.
                 self._file(shape)
             except BaseException:
                 self._drop_shape(shape)
@@ -154,6 +162,8 @@ class ShapeRegistry:
         for condition in shape.conditions:
             self._clock_index.begin(condition)
             for predicate, source in condition.matchers:
+                # If an operand of a comparison is lost, the store would not know when to evaluate: another guard than
+                # for plans.
                 bounded = self.state.guarded_source(shape, source) if source.may_exceed else source
                 self.sources.setdefault(shape, []).append((predicate, bounded))
         self._enter(shape, self.sources.get(shape, ()))
@@ -213,6 +223,7 @@ class ShapeRegistry:
         at = self._clock_index.text_now if shape.conditions else None
         text, order = shape.text(unit.key), shape.parsed.order
         spu = ReevaluatingSpu(self.store, text, order, shape.dataset, told, at)
+        # The SPU is made first: it evaluates, and may fail.
         self.lutt.add(unit, shape.signature(unit.key))
         unit.spu = spu
 
@@ -221,6 +232,7 @@ class ShapeRegistry:
         units = list(shape.units.all.values())
         try:
             for unit in units:
+                # All or none: a shape whose units are half with the store would be followed twice.
                 self.re_evaluate(unit, unit.visible_rows())
         except BaseException:
             for unit in units:
@@ -234,6 +246,7 @@ class ShapeRegistry:
         """Removes a shape's plan and its matchers. reason: what `Engine.describe` reports."""
         self.takeovers.begin(shape, frozenset(predicate for predicate, _ in self.filed[shape]))
         shape.reason = str(reason) or repr(reason)
+        # The windows were windows of the plan. The store evaluates ORDER BY and LIMIT itself.
         for unit in shape.units.all.values() if shape.window is not None else ():
             unit.window = None
             self.ordered -= 1
@@ -259,6 +272,7 @@ class ShapeRegistry:
             for collector in self.groups.get(shape, ()):
                 for unit in units:
                     collector.enter(unit)
+            # Computed for all units before any of them is changed.
             found = [self._plan_unit(unit) for unit in units]
         except BaseException:
             self._close_plan(shape)
@@ -294,6 +308,7 @@ class ShapeRegistry:
 
     def _leave_conditions(self, unit: SharedQuery) -> None:
         """Forgets the operands of a unit's comparisons with the clock, unless its shape goes as a whole."""
+        # `_drop_shape` ends the conditions as a whole, which costs nothing for each operand.
         others = len(unit.shape.units.all) > (unit.key in unit.shape.units.all)
         for condition in unit.shape.conditions if others else ():
             self._clock_index.leave(condition, unit.key)

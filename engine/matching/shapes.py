@@ -125,6 +125,7 @@ class SharedQuery:
         found = []
         for row, count in Counter(rows).items():
             known = self.times.setdefault(row, [])
+            # Rows that other subscribers have already keep their times.
             known += [now] * (count - len(known))
             found += [self._with_time(row, time) for time in known]
         return found
@@ -137,6 +138,7 @@ class SharedQuery:
         Of equal rows the oldest is removed first. An error leaves the unit unchanged.
         """
         assert self.times is not None
+        # Copies, so that an error changes nothing.
         times = {row: list(self.times.get(row, ())) for row in (*removed, *added)}
         gone = [self._with_time(row, times[row].pop(0)) for row in removed]
         come = [self._with_time(row, now) for row in added]
@@ -179,6 +181,7 @@ class SharedQuery:
         if number == self.number:
             self.number = None
             if self.others:
+                # Most queries have one subscriber, who needs no dictionary; another takes the place when it leaves.
                 self.number, (self.sequence, self.columns) = self.others.popitem()
         else:
             assert self.others is not None
@@ -219,6 +222,8 @@ class Shape:
         self.spent = Spent()
         self.parsed = parsed
         self.dataset = dataset
+        # Equal constants are one: a query that has a term twice has another shape than one with two terms, and its plan
+        # compares less.
         first_with: dict[Term, int] = {}
         numbers = sorted(parsed.lifted)
         self.kept = tuple(dict.fromkeys(first_with.setdefault(terms[number], number) for number in numbers))
@@ -251,9 +256,11 @@ class Shape:
             return is_iri(terms[part.number]) if isinstance(part, Constant) else isinstance(part, str) and is_iri(part)
 
         self.tree = rewritten(select.node, change)
+        # `tree` keeps the paths as they are, for the signature.
         tree = with_paths(self.tree)
         if dataset is not None or select.default_graphs or select.named_graphs:
             graphs = self._only_default(select, terms)
+            # The store alone could not follow it: it does not know when a comparison changes.
             if (graphs is None or len(graphs) > 1) and with_clock_patterns(tree, clock_index.predicates)[1]:
                 raise UnsupportedRequestError(
                     "a comparison with the clock in a dataset of several graphs, or of graphs of which the client may "
@@ -266,6 +273,7 @@ class Shape:
                     else "graphs that the client may not see, or GRAPH with a variable where it may not see all"
                 )
                 return
+            # Each pattern becomes a union over the graphs, so the branches multiply.
             if len(graphs) > GRAPHS_MAX:
                 self.reason = f"more than {GRAPHS_MAX} chosen graphs"
                 return
@@ -277,8 +285,10 @@ class Shape:
                 return
             tree = in_graphs(tree, graphs)
         tree, patterns = with_clock_patterns(tree, clock_index.predicates)
+        # After the clock patterns, which read filters as written.
         tree = with_equalities(tree, is_named)
         self._open(patterns, tree, context)
+        # The conditions were opened before: without a plan they still tell when to evaluate.
         if by_store is not None or parsed.prologue:
             self.reason = by_store or "IRI() with a BASE"
             return
@@ -352,6 +362,7 @@ class Shape:
 
     def signature(self, key: Any) -> PatternSignature:
         """The quads on which the result of a unit can depend (Roffia 2016, III.B)."""
+        # Syntax that only the store knows: any quad may matter.
         if self.tree is None or self.parsed.select is None:
             return EVERYTHING
         terms = self.terms(key)
@@ -368,6 +379,7 @@ class Shape:
             return part if isinstance(part, str) else ANY
 
         def place(graph: Part | None) -> Term | None:
+            # Chosen graphs are not in the patterns; too many quads are looked at, never too few.
             return ANY if chosen else None if graph is None else term(graph)
 
         for node in walk(self.tree):

@@ -58,6 +58,7 @@ class _WithoutPlan:
 
     def put_off(self) -> None:
         """Waits for fewer quads, or more commits, since a trial failed."""
+        # Half of what was too much.
         self._below = min(self._below, self._quads / 2)
         if self._left <= 0:
             self._later *= 2
@@ -85,6 +86,7 @@ class Takeovers:
         """Notes that the store has taken over a shape. Its predicates are still indexed, as they are from now on."""
         self.count += 1
         returns = self._returns[shape]
+        # Twice as long after each return: a shape near the limit must not go to and fro with each commit.
         wait = min(WAIT << returns - 1, WAIT_MAX) if returns else 0
         if shape.parsed.patterns <= WIDE:
             self.waiting[shape] = _WithoutPlan(predicates, self._cts.count(predicates), wait)

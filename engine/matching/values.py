@@ -82,6 +82,7 @@ def real_term(kind: Inexact, value: float) -> Term:
 
 def _digits(value: float) -> str:
     """The fewest digits that mean this number among those that an xsd:float can hold."""
+    # Nine digits tell all numbers of 32 bits apart.
     return next(text for places in range(1, 10) if single(float(text := f"{value:.{places}g}")) == value)
 
 
@@ -119,6 +120,7 @@ def _order_key(term: Term) -> tuple[Any, ...]:
         return (_NUMBER, 0, precise)
     inexact = real(term)
     if inexact is not None:
+        # NaN compares with no number, so it has a place of its own behind them.
         return (_NUMBER, 1, 0) if isnan(inexact[1]) else (_NUMBER, 0, inexact[1])
     return _other_literal(term)
 
@@ -160,6 +162,7 @@ def _instant(found: dict[str, str | None]) -> Decimal:
 
 def _days(year: int, month: int, day: int) -> int:
     """Days since 1970-01-01 in the proleptic Gregorian calendar, for any year."""
+    # Years that begin in March, so that the leap day is the last one (Hinnant, days_from_civil).
     year -= month <= 2
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     return year * 365 + year // 4 - year // 100 + year // 400 + of_year - 719_468

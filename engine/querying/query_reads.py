@@ -88,6 +88,7 @@ def reads_of(text: str, lifted: Lifted) -> QueryReads | None:
     if len(text) > TEXT_MAX:
         return None
     prologue, body = declarations_and_body(text)
+    # The cheap tests first: the parser of the store comes after them.
     if not 0 < len(body) <= TOKENS_MAX or not _has_only_listed_words(body) or _separators(body) > PATTERNS_MAX:
         return None
     if skeleton_of(text, len(lifted.prologue), body, constant_spans(body)) != lifted.skeleton:
@@ -107,6 +108,7 @@ def reads_of(text: str, lifted: Lifted) -> QueryReads | None:
     rows = 1
     for part in found:
         if isinstance(part, Values):
+            # Several VALUES multiply; an empty one must not make the bound zero.
             rows *= 1 + len(part.rows)
     return QueryReads(
         outline.form,

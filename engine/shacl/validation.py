@@ -140,6 +140,8 @@ class Validation:
             if not suspects:
                 self.take_back()
                 return delta
+            # The index has the delta now; the dataset has not. So the later state comes first, and the index is taken
+            # back once.
             after = self._finder.violations(suspects)
             self.take_back()
             before = self._finder.violations(suspects)
@@ -148,6 +150,7 @@ class Validation:
                 "the validation of the update would need more work than limits.evaluation_ms_max = "
                 f"{self._work.evaluation_ms_max} allows; send it in parts, or raise the limit"
             ) from error
+        # Old violations do not refuse, or shapes could not be added to data that has some.
         refused = [one for one, rejects in after.items() if rejects and one not in before] if refuses else []
         if refused:
             raise self._refusal(refused, access)
@@ -190,6 +193,7 @@ class Validation:
     def _suspects(self, delta: QuadDelta) -> list[Term]:
         """The nodes whose violations may change. Leaves the delta applied."""
         finder, touched = self._finder, Touched()
+        # What led to a focus node by removed quads can only be found while they are there.
         finder.touch(delta.removed, touched, None)
         known = finder.targets(delta.added)
         self._apply(delta)
@@ -230,6 +234,7 @@ class Validation:
         except BaseException:
             finder.shapes.data.close()
             raise
+        # In force when this very delta is committed: another one may come before it.
         self._next = whole, finder
         return whole
 
@@ -255,6 +260,7 @@ class Validation:
     def _refusal(self, refused: Sequence[tuple[Term, Violation]], access: Access) -> ShapesViolatedError:
         if self.sources.readable_by(access):
             return ShapesViolatedError(summary(refused), report_of(refused))
+        # A client that may not read the data learns which shapes, not which nodes.
         names = ", ".join(sorted({short(violation.shape.place) for _, violation in refused})[:3])
         return ShapesViolatedError(f"the update violates SHACL shapes: {names}", None)
 

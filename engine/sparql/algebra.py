@@ -270,6 +270,7 @@ def walk(tree: Any) -> Iterator[Any]:
         node = rest.pop()
         yield node
         if isinstance(node, Expression):
+            # The other parts of an expression are tokens.
             rest += reversed(node.exists)
         elif isinstance(node, tuple) and not isinstance(node, (Variable, Constant, Pattern, Function)):
             rest += reversed(node)
@@ -298,6 +299,8 @@ def _once_a_node(function: Callable[[Node], frozenset[Variable]]) -> Callable[[N
     def value(node: Node) -> frozenset[Variable]:
         kept: frozenset[Variable] | None = node.__dict__.get(name)
         if kept is None:
+            # A frozen dataclass refuses to set an attribute, but not a member of its dictionary. Comparing and hashing
+            # use its fields only.
             kept = node.__dict__[name] = function(node)
         return kept
 
@@ -315,7 +318,9 @@ def certain(node: Node) -> frozenset[Variable]:
         case Join(left, right):
             return certain(left) | certain(right)
         case Union(left, right):
+            # A solution comes of one branch.
             return certain(left) & certain(right)
+        # An expression of BIND may fail, so its variable is not certain.
         case LeftJoin(left, _, _) | Minus(left, _) | Filter(left, _) | Extend(left, _, _):
             return certain(left)
         case Values(variables, rows):
@@ -340,6 +345,7 @@ def visible(node: Node) -> frozenset[Variable]:
             return certain(node)
         case Join(left, right) | LeftJoin(left, right, _) | Union(left, right):
             return visible(left) | visible(right)
+        # What is right of MINUS and inside of EXISTS is not in scope outside.
         case Minus(left, _) | Filter(left, _) | Distinct(left) | Slice(left):
             return visible(left)
         case Extend(left, variable, _):
@@ -361,6 +367,7 @@ def without_brackets(parts: Sequence[Any]) -> tuple[Any, ...]:
         depth = 0
         for part in parts[:-1]:
             depth += (part == "(") - (part == ")")
+            # The first bracket closes before the end: `(a) + (b)` has none around all of it.
             if depth == 0:
                 return parts
         parts = parts[1:-1]

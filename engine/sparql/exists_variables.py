@@ -48,6 +48,7 @@ Span = tuple[int, int]
 def with_own_variables(text: str) -> str:
     """A query or an update request with a name of its own for each such variable. Any other text is returned as it is,
     and so is one that the grammar does not know."""
+    # Most texts have none, and are not read.
     if _EXISTS.search(text) is None:
         return text
     found = list(tokens(text))
@@ -72,6 +73,7 @@ def own_names(found: Sequence[Token]) -> dict[int, str]:
             counts = Counter(found[index].text[1:] for index in inside)
             for index in inside:
                 name = found[index].text[1:]
+                # A variable of the same name that is not substituted: the store would take both for one.
                 if Variable(name) not in scope and used[name] > counts[name]:  # it is outside, too
                     names[index] = f"?{_fresh(name, first, used)}"
     return names

@@ -120,6 +120,7 @@ def tokens(text: str) -> Iterator[Token]:
     values = False
     unended = _Unended(text)
     while position < len(text):
+        # Asked first, or the expression would scan to the end of the text again for each such quote.
         if unended.any and (end := unended.quote(position)):
             yield (before := Token("other" if end == position + 1 else "string", text[position:end], position, end))
             values, position = False, end
@@ -131,20 +132,24 @@ def tokens(text: str) -> Iterator[Token]:
             position = end
             continue
         if kind == "run":  # no colon follows, so it consists of words, numbers and signs
+            # Tokens up to there are read by the other expression, which does not look for a colon.
             run_end = end
             continue
         if kind == "iri" and before is not None:
+            # `<<` begins a triple term, so an odd one behind it is an IRI again.
             glued = _less_than_run(text, position)
             kind = _angle(found.group(), before, glued, opened[-1] if opened else "{")
             end = end if kind == "iri" else position + 1
         elif kind in ("name", "blank") and text[end - 1] == ".":
             end = _without_dots(text, end)
+        # An empty string before a third quote is the beginning of a long string that does not end.
         elif kind == "open" or (kind == "string" and end == position + 2 and text.startswith(text[position], end)):
             unended.add(position)
             kind = "other" if kind == "open" else kind
         token = Token(kind, text[position:end], position, end)
         yield token
         if kind == "sign" and token.text in "({[":
+            # Which bracket is around a token decides what `<` means.
             opened.append(_bracket_place(token.text, before, values, opened[-1] if opened else "{"))
         elif kind == "sign" and token.text in ")}]" and opened:
             opened.pop()
@@ -158,6 +163,7 @@ def _without_dots(text: str, end: int) -> int:
     """The end of a name without its final dots, which belong to it only if escaped."""
     while text[end - 1] == ".":
         end -= 1
+    # The last dot that was taken off belongs to the escape.
     return end + 1 if text[end - 1] == "\\" else end
 
 

@@ -69,6 +69,7 @@ def _readable(text: str) -> Iterator[Token]:
     named: Token | None = None  # a name that hides SERVICE if a brace follows
     before: Token | None = None
     for token in tokens(text):
+        # `SERVICEex:a {` is a name to the lexer, and SERVICE to Oxigraph.
         if named is not None and token.text == "{":
             raise _asks_elsewhere(text, named)
         named = None
@@ -127,6 +128,7 @@ def query_outline(text: str) -> QueryOutline:
     """
     found = _check_text(text)
     forms = (token.text.upper() for token in found if token.is_word("SELECT", "ASK", "CONSTRUCT", "DESCRIBE"))
+    # By the tokens: a function in a string or a comment is none.
     unrepeatable = (
         token.text.upper() for token, after in pairwise(found) if token.is_word(*_UNREPEATABLE) and after.text == "("
     )
@@ -141,6 +143,7 @@ def parse_query(text: str) -> QueryOutline:
     """
     query = query_outline(text)
     try:
+        # Both choices of a default graph exclude each other: an error behind the parser and before the planner.
         _EMPTY.query(text, custom_functions=FUNCTIONS, use_default_graph_as_union=True, default_graph=_DEFAULT_GRAPH)
     except SyntaxError as error:
         raise _syntax_error(error, text) from error
@@ -161,6 +164,7 @@ def _without_solutions(text: str) -> str:
     for token in tokens(text):
         if token.kind == "sign":
             depth += {"{": 1, "}": -1}.get(token.text, 0)
+        # The one behind the query; those within groups stay.
         if not depth and token.is_word("VALUES"):
             last = token
     if last is None:
@@ -353,9 +357,11 @@ def _check_update(text: str, segments: Sequence[tuple[list[Token], list[Token]]]
         if seen_operation and declarations:
             start, end = declarations[0].start, declarations[-1].end
             moved += [token.text for token in declarations]
+            # Spaces of the same length, so that lines and columns of errors stay those of the text.
             parts += [text[position:start], re.sub(r"[^\n]", " ", text[start:end])]
             position = end
         seen_operation = seen_operation or bool(body)
+    # The graph does not exist, so the first operation fails, when all is parsed and nothing done.
     put_in = f"{' '.join(moved)} DROP GRAPH <urn:x-lamplighter:parse-only>; "
     try:
         ox.Store().update("".join([text[: first.start], put_in, *parts, text[position:]]))
@@ -369,6 +375,7 @@ def _check_update(text: str, segments: Sequence[tuple[list[Token], list[Token]]]
 def _operation(text: str, prologue: str, body: Sequence[Token]) -> Operation:
     """One operation that the parser has accepted, given its tokens."""
     words = [token.text.upper() for token in body]
+    # A graph that could not be loaded: SILENT makes it an operation without effect.
     if words[0] == "LOAD" and words[1] == "SILENT":
         return DataOperation(prologue, delete=False, data="{}")  # LOAD SILENT may fail without an error
     if words[0] == "LOAD":
@@ -468,6 +475,7 @@ def data_quads(prologue: str, block: str) -> tuple[list[QuadPattern], list[Term]
 
     The block is inserted into an empty store and read back. Raises RequestSyntaxError.
     """
+    # The store itself makes canonical literals, lists and blank nodes of the text.
     scratch = ox.Store()
     try:
         scratch.update(f"{prologue} INSERT DATA {block}")
@@ -523,6 +531,7 @@ def construct_parts(text: str) -> Construct:
     end = _block_end(body, first)
     block = text[body[first].start : body[end].end]
     # In the short form, CONSTRUCT WHERE { ... }, the template is the pattern.
+    # Token 1 is the brace in the long form: the template goes, FROM and WHERE stay.
     rest = text[(body[end] if first == 1 else body[0]).end :]
     named, variables = _variables_as_names(block)
     answer = _EMPTY.query(f"{prologue} CONSTRUCT {named} WHERE {{}}")

@@ -113,6 +113,7 @@ class TripleParser(TokenCursor):
         """A subject with its properties."""
         found = _Triples(graph)
         subject = self._node(found)
+        # A blank node with properties, a list and a reified triple may stand alone.
         if self._text not in (".", "}", "]") and not self._word(
             "OPTIONAL", "MINUS", "GRAPH", "FILTER", "BIND", "VALUES"
         ):
@@ -147,6 +148,7 @@ class TripleParser(TokenCursor):
             self._properties(subject, found)
             self._expect("]")
             return subject
+        # A string may have the text "(" too.
         if self._text == "(" and self.found[self.position].kind == "sign":
             self.position += 1
             members = []
@@ -154,6 +156,7 @@ class TripleParser(TokenCursor):
                 members.append(self._node(found))
             rest: Part = RDF_NIL
             for member in reversed(members):
+                # Variables instead of blank nodes: they match the same, and a plan has names for them.
                 cell = self._new("list")
                 found.add(cell, RDF_FIRST, member)
                 found.add(cell, RDF_REST, rest)
@@ -253,6 +256,7 @@ class TripleParser(TokenCursor):
 
     def _element_without_inverse(self) -> Path:
         path = self._primary()
+        # At most one, as the grammar has it.
         for sign in "*+?":
             if self._take(sign):
                 return PathRepeated(path, zero_length=sign != "+", repeated=sign != "?")
@@ -265,6 +269,8 @@ class TripleParser(TokenCursor):
             return path
         if self._take("!"):
             if self._text == "(":
+                # What a negated path excludes does not matter: each quad may be one of its steps, as far as a plan can
+                # tell.
                 self.position = self._closing() + 1
             else:
                 self._take("^")
@@ -286,6 +292,8 @@ class TripleParser(TokenCursor):
             case PathInverse(inverse):
                 self._follow(o, inverse, s, found, anchored)
             case PathSequence(parts):
+                # Some step of the sequence needs a quad, so its ends are nodes of the graph. Then a zero-length step
+                # need not look for all nodes.
                 anchored = anchored or not zero_length(path)
                 for part in parts[:-1]:
                     middle = self._new("path")

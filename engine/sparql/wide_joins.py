@@ -42,6 +42,7 @@ class _Triple(NamedTuple):
 def in_parts(text: str) -> str:
     """A query whose long runs of triples are written in parts. Other texts are returned as they are, and so are runs
     with blank nodes, which cannot be named in two groups, and those with paths other than sequences."""
+    # Most texts are short. Counting characters is a bound from above that costs a microsecond; only long ones are read.
     if sum(map(text.count, _STEPS)) < RUN_MAX:
         return text
     found = list(tokens(text))
@@ -61,6 +62,7 @@ def bounded_joins(text: str) -> str:
     """A query in parts, for the store to evaluate while others wait. Raises LimitExceededError if it would order the
     joins for too long. Queries of clients run in processes of their own, and may join more."""
     text = in_parts(text)
+    # As above: the count of signs is never too small.
     if sum(map(text.count, (*_STEPS, "/", "{", "(", "["))) > JOINED_MAX and _most_joins(text) > JOINED_MAX:
         raise LimitExceededError(
             f"more than {JOINED_MAX} groups, lists, blank nodes or paths are joined in one group; write plain triples "
@@ -98,6 +100,7 @@ def _most_joins(text: str) -> int:
             closed = open_.pop()
             most = max(most, closed.joins)
             around = open_[-1]
+            # A group without such a word before it is joined with what is around it, so its elements count there.
             around.last = 1 if closed.apart or closed.whole else closed.joins + 1
             if not closed.apart and closed.content != "expression":
                 around.joins += around.last
@@ -182,13 +185,15 @@ class _Run(TripleParser):
 
 
 def _text_in_parts(triples: Sequence[_Triple]) -> str:
-    """The triples in parts. Each triple follows one with which it shares a variable, if there is one, and those with
-    fewer unknown variables come first, so that no part makes a product that a later one reduces."""
+    """The triples in parts."""
     left, order, bound = list(triples), [], set[str]()
     while left:
+        # Each triple follows one with which it shares a variable, if there is one, and those with fewer unknown
+        # variables come first, so that no part makes a product that a later one reduces.
         following = min(left, key=lambda triple: (not triple.variables & bound, len(triple.variables - bound)))
         left.remove(following)
         order.append(following.text)
         bound |= following.variables
+    # LATERAL keeps the order of parts, so the store orders the joins of each part alone.
     parts = [" . ".join(order[start : start + PART]) for start in range(0, len(order), PART)]
     return " LATERAL { ".join(parts) + " }" * (len(parts) - 1)

@@ -204,6 +204,7 @@ class QuadStore:
         default_graphs, named_graphs: the dataset of the protocol request, None to use the query's; in default_graphs,
         None is the store's default graph. Raises RequestSyntaxError, StoreError, and what `rewrite` raises.
         """
+        # Reading `native` writes what is pending, so the query sees it.
         native, name = self.native, name or text
         text = self._rewrite(text)
 
@@ -213,6 +214,7 @@ class QuadStore:
             variables = [variable.value for variable in solutions.variables]
             rows: list[Binding] = []
             try:
+                # In portions, so that `check` may interrupt a long answer between two of them.
                 while some := _next_solutions(solutions):
                     rows += some
                     check()
@@ -233,10 +235,12 @@ class QuadStore:
     def contains(self, quads: Sequence[Quad]) -> list[bool]:
         """For each quad, whether the dataset holds it."""
         if len(quads) > LONG:
+            # A first large load: nothing to look up.
             if not len(self):
                 return [False] * len(quads)
             return list(chain.from_iterable(map(self.contains, sliced(quads, self._slices))))
         pending = self._pending
+        # True or false where a change is pending, None where the native store knows.
         found = [pending.get(quad) for quad in quads]
         unknown = native_quads([quad for quad, there in zip(quads, found, strict=True) if there is None])
         rest = iter(unknown)
@@ -308,9 +312,12 @@ class QuadStore:
         names = self._names
         if names is None:
             names = self._names = self._graph_names()
+        # The count follows the delta, since counting the native store takes 0.05 us a quad.
         more, fewer = len(delta.added), len(delta.removed)
         if more + fewer > LONG:
             native = _native_store_of(delta.added)
+            # A document that was parsed into a native store becomes the dataset, if there is none yet: nothing is
+            # copied.
             if native is None or self._count or names:
                 self._apply_in_slices(delta, again)
             else:
@@ -321,6 +328,7 @@ class QuadStore:
         try:  # the dataset is consistent after each quad and graph, so `missing` finds the rest
             for quad in delta.removed:
                 if pending.pop(quad, None) is None:
+                    # A quad that was added and not written yet is forgotten: the native store never hears of it.
                     pending[quad] = False
             for name in delta.dropped:
                 if name in names:
@@ -338,11 +346,13 @@ class QuadStore:
         except Exception:
             if not again:
                 raise
+            # What was done is left out, what was not is done.
             self.apply(self.missing(delta), again=False)
         self._count = count
         try:
             waiting = len(self._pending) + len(self._pending_graphs)
             if waiting > self._waiting_max:
+                # So that a disk that refuses is not asked again with each commit.
                 self._waiting_max = waiting + self._policy.pending_max
                 self.flush()
         except Exception:
@@ -351,6 +361,7 @@ class QuadStore:
 
     def stage(self, delta: QuadDelta) -> None:
         """Applies an exact delta temporarily, until `unstage`, or until `take_back` after a failure."""
+        # Before it is applied: `take_back` undoes what was applied of it.
         self.staged.append(delta)
         self.apply(delta)
 
@@ -381,6 +392,7 @@ class QuadStore:
 
     def _apply_in_slices(self, delta: QuadDelta, again: bool) -> None:
         """As `apply`, in slices with pauses."""
+        # In the order of `apply`.
         for some in sliced(delta.removed, self._slices):
             self.apply(QuadDelta(removed=tuple(some)), again)
         for names in sliced(delta.dropped, self._slices):
@@ -397,6 +409,7 @@ class QuadStore:
 
     def missing(self, delta: QuadDelta) -> QuadDelta:
         """The exact delta with the effect of a delta that need not be exact: its changes that are not applied yet."""
+        # One lookup for all.
         there = dict(zip(quads := (*delta.removed, *delta.added), self.contains(quads), strict=True))
         removed = dict.fromkeys(quad for quad in delta.removed if there[quad])
         dropped = tuple(name for name in delta.dropped if self.has_graph(name))
@@ -420,11 +433,13 @@ class QuadStore:
         changes, graphs = self._pending, self._pending_graphs
         if not changes and not graphs:
             return
+        # Removed first: a quad may be in neither, never in both.
         removed, added = split_changes(changes)
         try:
             with _native_errors():
                 write(self._native, removed, added, graphs)
         except StoreError:
+            # RocksDB refuses everything after a failed write; memory does not fail for good.
             self._failed = self._path is not None
             raise
         self._pending, self._pending_graphs = {}, {}
@@ -452,6 +467,7 @@ class QuadStore:
         """Opens the store again. Raises StoreError."""
         # RocksDB refuses all writes after one that failed.
         assert self._path is not None
+        # Opening writes: without room it would fail as well, and take long.
         if disk_usage(self._path).free < ROOM_BYTES_MIN:
             raise _trouble(OSError(ENOSPC, "No space left on device"))
         self._let_go(_Absent())
@@ -490,6 +506,7 @@ class QuadStore:
                 self.flush()
         finally:
             self._let_go(ox.Store())
+            # An empty store in memory: late readers find nothing instead of a closed one.
             self._path, self._failed, self._renewal = None, False, None
             self._pending, self._pending_graphs, self._names, self._count = {}, {}, None, 0
 
@@ -525,6 +542,7 @@ class QuadStore:
             raise
         old = self._native
         self._native, self._ageing, self._renewal = self._renewal.fresh, self._renewal.ageing, None
+        # Open iterators keep the old store; `retire` decides when the last reference goes, which blocks.
         self.renewals += 1
         self.retire(old)
         return False
@@ -596,6 +614,7 @@ def _batches(quads: Iterator[ox.Quad]) -> Iterator[list[Quad]]:
     """The quads in batches. They are parsed from text that the native library has written, which takes 1 us a quad."""
     size = _FIRST_BATCH_QUADS
     while data := ox.serialize(islice(quads, size), format=ox.RdfFormat.N_QUADS):
+        # By the size of the last batch: long literals make small batches.
         size = max(1, min(BATCH_QUADS, 4 * size, size * _BATCH_BYTES // len(data)))
         yield quads_of_lines(data)
 

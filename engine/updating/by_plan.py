@@ -115,6 +115,7 @@ class UpdatePlan:
                 changed = rewritten(operation, change)
                 check(changed.where)
                 self._note_reads(changed)
+                # An update is applied once and logged: its value must be that of the store, whichever way it takes.
                 if any(isinstance(node, Group) for node in walk(changed.where)):
                     raise Unsupported("an aggregate, which may depend on the order of the solutions")
                 where = with_equalities(changed.where, named)
@@ -162,6 +163,7 @@ class UpdatePlan:
         write: the graphs that the client may write; quads_max: as in `engine.updating.by_store.quad_delta`. Raises
         AccessDeniedError, LimitExceededError, TooMuchWork.
         """
+        # Comparisons instead of min(): a call costs more than the test.
         room = self._work.quads_max
         if quads_max < room:
             room = quads_max
@@ -218,6 +220,8 @@ class UpdatePlan:
         slices = self._work.slices
         deletes: list[Quad] = []
         inserts: list[Quad] = []
+        # Most updates are small, and run without a time slice. A larger one is found out here, before anything has
+        # changed, and begins again.
         small = room if room < LONG else LONG
         try:
             instantiate(terms, deletes, inserts, new_blank_node, small)
@@ -229,6 +233,7 @@ class UpdatePlan:
             inserts.clear()
             with slices.beside():
                 instantiate(terms, deletes, inserts, new_blank_node, room)
+        # Terms of the dataset and of the text were checked when they came.
         if makes:
             store.check(inserts)
             store.check(deletes)
@@ -248,6 +253,7 @@ class UpdatePlan:
         created: dict[Term, None] = {}
         long = asked > LONG
         for some in sliced(list(unwanted), slices) if long else (unwanted,):
+            # What the WHERE has found is there: no lookup.
             if matched:
                 removed += [quad for quad in some if quad not in wanted]
                 continue
@@ -266,6 +272,7 @@ class UpdatePlan:
                     g = quad[3]
                     if g is not None and not store.has_graph(g):
                         created[g] = None
+        # The empty tuple is one object; most updates create no graph.
         names = tuple(created) if created else ()
         return _new(QuadDelta, (tuple(removed), tuple(added), tuple(kept), names, ())), asked
 
@@ -329,6 +336,7 @@ class UpdatePlan:
             if part not in scope.bound:
                 tests.append(f"{name} is not None")
             if place == "p":
+                # An IRI: a triple term begins with `<<(`.
                 tests.append(f"{name}[0] == '<' and {name}[1] != '<'")
             elif place in "sg" and part not in nodes:
                 tests.append(f"{name}[0] in '<_' and {name}[1] != '<'")

@@ -74,6 +74,7 @@ def quad_delta(
     Raises MalformedRequestError (graphs named both in the text and by the protocol), AccessDeniedError,
     LimitExceededError and StoreError (an operation fails, such as CREATE of an existing graph).
     """
+    # SPARQL 1.1 Protocol, 2.2.3: an error, not a choice between the two.
     if using and any(isinstance(operation, Modification) and operation.chooses for operation in operations):
         raise MalformedRequestError(
             "using-graph-uri and using-named-graph-uri cannot go with USING, USING NAMED or WITH in the text"
@@ -85,6 +86,7 @@ def quad_delta(
             if done:
                 store.stage(done[-1])  # only later operations of the request may see it
             done.append(_operation_delta(operation, context))
+        # The dataset is as before: only the caller commits, when the record is written.
         store.unstage()
     except BaseException:
         store.take_back()
@@ -180,6 +182,7 @@ def check_access(operations: Iterable[Resolved], access: Access) -> None:
     Graphs that variables stand for are checked when the operations are evaluated. Raises AccessDeniedError, and
     RequestSyntaxError for a graph name that is no IRI.
     """
+    # Before anything else: an update without quads would pass all other checks.
     if access.write.names == frozenset():
         raise AccessDeniedError("this client may not write any graph; the gateway's operator can permit it")
     for operation in operations:
@@ -189,6 +192,7 @@ def check_access(operations: Iterable[Resolved], access: Access) -> None:
             case Modification():
                 access.read.check((*(operation.default_graphs or ()), *(operation.named_graphs or ())), "read")
                 found = [quad.g for quad in (*operation.deletes, *operation.inserts)]
+                # WITH names the graph of quads that name none.
                 written = [operation.with_graph if graph is None else graph for graph in found]
                 access.write.check(
                     (graph for graph in written if not (graph or "").startswith(f"<{VARIABLE}")), "write"
@@ -223,6 +227,7 @@ def _delta(context: _Context, deletes: Iterable[Quad], inserts: Iterable[Quad], 
         for quad, there in zip(wanted, store.contains(wanted), strict=True):
             (kept if there else added).append(quad)
     for some in sliced(list(asked_deletes), slices):
+        # SPARQL 1.1 Update, 3.1.3: the deletion comes first, so what is inserted too stays.
         unwanted = [quad for quad in some if quad not in asked_inserts]
         removed += [quad for quad, there in zip(unwanted, store.contains(unwanted), strict=True) if there]
     names = dict.fromkeys([*graphs, *(quad.g for quad in added if quad.g is not None)])
@@ -249,6 +254,7 @@ def _modify_delta(operation: Modification, context: _Context) -> QuadDelta:
         read.check((*(default_graphs or ()), *(named_graphs or ())), "read")
         default_graphs, named_graphs = Dataset(default_graphs, named_graphs, read).graphs(store.has_graph)
     quads_each = len(deletes) + len(inserts)
+    # All operations of a request share the limit.
     solutions_max = context.left // max(1, quads_each)
     # One more than allowed, so that a large join is stopped early.
     text = f"{at(operation.query, context.now)} LIMIT {solutions_max + 1}"
@@ -259,6 +265,7 @@ def _modify_delta(operation: Modification, context: _Context) -> QuadDelta:
         raise too_many_quads(context.quads_max)
     context.left -= quads_each * len(solutions)
     rows: Iterable[Binding] = solutions
+    # Anywhere in a part: it may be inside of a triple term. A literal with these signs only loses the shortcut.
     if not any("_:" in part for pattern in inserts for part in pattern if part is not None):
         # Equal rows make equal quads, but for new nodes, of which each solution has its own.
         rows = distinct((row[: len(variables)] for row in solutions), context.slices)
@@ -281,6 +288,7 @@ def _chosen(
             tuple(canonical(prologue, name) for name in names) for names in (operation.using, operation.using_named)
         )
         return with_graph, default, named
+    # WITH is also the default graph of the WHERE, unless USING names another one (SPARQL 1.1 Update, 3.1.3).
     return with_graph, None if with_graph is None else (with_graph,), None
 
 
@@ -308,6 +316,7 @@ def _instances(
         for pattern in patterns:
             terms = [None if part is None else _instance(part, values, fresh, new_blank_node) for part in pattern]
             s, p, o, g = terms
+            # An incomplete or impossible triple is left out, the others are made (SPARQL 1.1 Update, 3.1.3).
             if s is None or p is None or o is None or (pattern.g is not None and g is None):
                 continue
             if pattern.g is None:
@@ -335,6 +344,7 @@ def _instance(
             unbound = unbound or term is None
             return term or ""
 
+        # A triple term of a template is text with variables in it, at any depth.
         text = _PLACEHOLDER.sub(substitute, part)
         return None if unbound or '<<( "' in text else text
     return part

@@ -152,6 +152,7 @@ def _quads(
     data, syntax, _ = document
     if graph is not None:
         _check_name(graph)
+    # The native parser is recursive: too deep a document would end the process.
     check_depth(data, syntax)
     found: list[Quad] = []
     size = 0
@@ -165,14 +166,17 @@ def _quads(
             return _distinct(plain, store)
         if graph is not None and base is None:
             base = graph[1:-1]
+        # Renamed: a label of this document must not meet one of the dataset.
         parsed = ox.parse(data, format=syntax, base_iri=base, rename_blank_nodes=True)
         for batch in _batches(parsed, abbreviated=syntax not in _IN_FULL):
             lines = ox.serialize(batch, format=ox.RdfFormat.N_QUADS)
             assert lines is not None, "without an output file the text is returned"
+            # Equal spellings become equal quads only now.
             quads = list(dict.fromkeys(_canonical(quads_of_lines(lines))))
             check_terms(quads, term_bytes_max)
             if graph is not None:
                 quads = [_placed(quad, graph) for quad in quads]
+            # In full terms: with prefixes, a small document can stand for a very large one.
             size += sum(len(s) + len(p) + len(o) + len(g or "") + 6 for s, p, o, g in quads)
             if size > bytes_max:
                 raise LimitExceededError(
@@ -207,6 +211,7 @@ def _plain(data: bytes, syntax: ox.RdfFormat, graph: Term | None, bytes_max: int
 
 def _distinct(quads: list[Quad], store: ox.Store | None) -> list[Quad]:
     """The quads, each once. store: has the same quads, None if there is none."""
+    # The store has each quad once. If it has as many, there were no duplicates.
     return quads if store is not None and len(store) == len(quads) else list(dict.fromkeys(quads))
 
 
@@ -252,6 +257,7 @@ def check_xml(body: bytes) -> None:
         nonlocal depth
         depth -= 1
 
+    # A list instead of a dictionary for each element.
     parser.ordered_attributes = True
     parser.StartDoctypeDeclHandler = doctype
     parser.StartElementHandler = begin
@@ -286,6 +292,7 @@ def _batches(quads: Iterator[ox.Quad], *, abbreviated: bool) -> Iterator[list[ox
         while batch := list(islice(quads, _BATCH_QUADS)):
             yield batch
         return
+    # One at least, however long its terms are.
     while batch := list(islice(quads, 1)):
         size = 0
         for quad in islice(quads, _BATCH_QUADS):

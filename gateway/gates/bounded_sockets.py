@@ -72,6 +72,7 @@ class BoundedSocket(ServerConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        # The library would read on as soon as a message is taken, whatever else waits.
         self.recv_messages.resume = self._look
         if self.local:
             self.unread = ReceiveBudget(sys.maxsize)
@@ -146,6 +147,7 @@ class BoundedSocket(ServerConnection):
                 self.send_data()
                 self.loop.call_later(LINGER_S, self.transport.abort)
                 return
+        # The usual packet takes the short way: no copy, and no clock.
         if len(data) <= self._at_once and not self._unparsed:
             super().data_received(data)
             self._look()
@@ -162,6 +164,7 @@ class BoundedSocket(ServerConnection):
             part, self._unparsed = bytes(self._unparsed[: self._at_once]), self._unparsed[self._at_once :]
             super().data_received(part)
             self._look()
+            # A client could hold the loop with many small frames in one packet.
             if self._unparsed and perf_counter() - begun[0] > PARSED_S:
                 self.transport.pause_reading()
                 self.loop.call_soon(self._parse)
@@ -181,6 +184,7 @@ class BoundedSocket(ServerConnection):
                     self._messages.append(self._part)
                     self._whole += self._part
                     self._part = 0
+            # Only while the send buffer is full: a peer that reads its pongs may send as many pings as it likes.
             elif event.opcode is Opcode.PING and self.paused:
                 # The library answers at once, even if the peer does not read the answers.
                 self._pongs += len(event.data) + FRAME_BYTES
@@ -202,6 +206,7 @@ class BoundedSocket(ServerConnection):
         """Counts the unread bytes; pauses reading, or closes, when there are too many."""
         if self.refused:
             return
+        # Whole messages, the frames of the next one, and the bytes of a frame that is not whole.
         parsed = self._part + self._whole + len(self.protocol.reader.buffer)
         size = parsed + len(self._unparsed)
         self.unread.count(self, size)

@@ -101,7 +101,9 @@ class EventStream(Response):
         event: asyncio.Future[bytes] | None = None
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            # The reason of the end is sent before the stream is over.
             while not (self._over and not len(self.outbox)):
+                # Kept across heartbeats: a cancelled `get` could lose the message that it had taken.
                 event = event or asyncio.ensure_future(self.outbox.get())
                 waited: set[asyncio.Future[Any]] = {event, overflowed, self.gone}
                 await asyncio.wait(waited, timeout=self._heartbeat_s, return_when=asyncio.FIRST_COMPLETED)
@@ -118,6 +120,7 @@ class EventStream(Response):
                 await send({"type": "http.response.body", "body": body, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
+            # A stream is no slow request: its time does not count as handling.
             scope[WAITED] = perf_counter() - begun
             for future in (overflowed, self.gone, event):
                 if future is not None:
@@ -160,6 +163,7 @@ class EventStreams:
             self._settings.websocket.outbox_bytes_max,
             replay_bytes_max=self._runner.replay_bytes_max,
             composed=self._count_composition,
+            # Local processes always get through.
             send_budget=None if request.scope["state"]["listener"].local else self._send_budget,
         )
         left = asyncio.ensure_future(wait_for_disconnect(request.receive))
@@ -173,6 +177,7 @@ class EventStreams:
         sink = sink_of(stream)
         spuid: str | None = None
         with ExitStack() as place:
+            # Given back by `_leave`, when the stream ends, not when this function does.
             place.enter_context(self._room.hold(caller.client))
             self._streams[stream] = place.pop_all().close
         if caller.client:
@@ -182,6 +187,7 @@ class EventStreams:
             waited: set[asyncio.Future[Any]] = {outcome, left}
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             if not outcome.done():
+                # The loop may still subscribe it: it is then ended at once.
                 outcome.add_done_callback(partial(self._too_late, sink))
                 raise ClientDisconnect
             spuid = outcome.result()

@@ -151,6 +151,7 @@ class Protection:
             opened.append(listener)
             if listener.local:
                 listeners.append(listener)
+            # It serves the address of the settings, so none is opened besides.
             elif listener.port == port and _reaches(listener.socket.getsockname()[0], host):
                 listeners.insert(0, listener)
                 covered = True
@@ -188,6 +189,7 @@ class Protection:
         )
         ports = Ports(http[0].port, websocket[0].port)
         try:
+            # Commands find a gateway by it whose port the system has chosen.
             write_ports(settings, self._data, ports)
         except OSError as error:
             logger.warning("ports not written", folder=self._data, reason=error.strerror)
@@ -199,6 +201,7 @@ class Protection:
         settings, security = self._settings, self._settings.security
         http_socket, websocket_socket = socket_paths(settings, self._data)
         mode = 0o666 if security.local_users else 0o600  # the kernel names the user of each connection
+        # A Unix socket for each gate in any case: commands and adapters of this machine need no token there.
         both = []
         for name, port, path, connections_max in (
             (HTTP, security.https_port, http_socket, settings.http.connections_max),
@@ -213,6 +216,7 @@ class Protection:
         http, websocket = both
         name = in_url(security.host)
         if security.host in ("0.0.0.0", "::"):
+            # A wildcard is no address that a client can use; mDNS gives the name .local.
             machine = socket.gethostname()
             name = machine if "." in machine else f"{machine}.local"
         https, wss = f"https://{name}:{http[0].port}", f"wss://{name}:{websocket[0].port}"

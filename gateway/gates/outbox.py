@@ -79,11 +79,13 @@ class SendBudget:
 
     def count(self, outbox: Outbox, size: int, *, took: bool = False) -> None:
         """size: what waits for this client now; took: whether it has taken a message."""
+        # Taking a message moves it to the end of the dictionary, whose order is that of the last messages.
         before = self._sizes.pop(outbox, 0) if took or not size else self._sizes.get(outbox, 0)
         if size:
             self._sizes[outbox] = size
         self._bytes += size - before
         while self._bytes > self._bytes_max and len(self._sizes) > 1:
+            # Not simply the slowest: one with little waiting would be closed for what others hold.
             mean = self._bytes / len(self._sizes)
             slowest = next(one for one, waiting in self._sizes.items() if waiting >= mean)
             slowest.overflow("websocket.unsent_bytes_max")
@@ -143,6 +145,7 @@ class Outbox:
 
     def notify(self, numbering: SequenceCounter, results: Results) -> None:
         """Adds a notification, which may be composed with others of the same numbering."""
+        # A connection that waits for messages needs no task switch for one that fits into the send buffer.
         if self._waits and self._at_once(notification(numbering, numbering.sequence + 1, results)):
             numbering.sequence += 1
             return
@@ -155,6 +158,7 @@ class Outbox:
             return
         self._messages.append(_Replay(messages, size))
         self._waits = False
+        # Replays keep what they will send, and are counted by what they keep.
         self._replay_bytes += size
         self._filled.set()
         if self._replay_bytes > self._replay_bytes_max:
@@ -166,6 +170,7 @@ class Outbox:
         if not self._messages:
             self._send_budget.count(self, 0)
         message = await self._next()
+        # It still takes memory: the socket has it until the next call.
         self._sending = 0 if self._closed else len(message)
         self._send_budget.count(self, self._bytes + self._sending, took=True)
         return message
@@ -205,6 +210,7 @@ class Outbox:
         # Composing reads everything that waits, so it is done only after enough new messages.
         if self._bytes * 2 > self._bytes_max and self._fresh_bytes * 4 >= self._composed_bytes:
             self._compose()
+        # A single message may be larger than the limit, such as a first result: nobody is slow because of it.
         if self._bytes > self._bytes_max and self._counted > 1:
             self.overflow("websocket.outbox_bytes_max")
             return
@@ -224,6 +230,7 @@ class Outbox:
         self._closed = True
         self._waits = False
         self._messages.clear()
+        # Counted back at once: the connection may take seconds to close, and others need the room.
         self._counted = self._bytes = self._replay_bytes = self._sending = 0
         self._send_budget.count(self, 0)
 
@@ -235,6 +242,7 @@ class Outbox:
         several, rows = {}, 0
         for numbering, found in queued.items():
             rows += sum(len(one.added) + len(one.removed) for one in found)
+            # Composing runs in the loop, so its rows are bounded; the others stay as they are.
             if len(found) > 1 and rows <= COMPOSED_ROWS_MAX:
                 several[numbering] = found
         if several:
@@ -243,6 +251,7 @@ class Outbox:
             self._counted = len(counted)
             self._bytes = sum(len(entry) if isinstance(entry, bytes) else entry.size for entry in counted)
             self._composed()
+        # Next time when a quarter of what is left has come again, so that the cost stays proportional to the messages.
         self._fresh_bytes, self._composed_bytes = 0, self._bytes
 
     def _net(self, several: dict[SequenceCounter, list[Results]]) -> Iterator[bytes | _Queued | _Replay]:
@@ -261,6 +270,7 @@ class Outbox:
 def compose(several: Iterable[Results]) -> Results | None:
     """The change that several changes of one subscription make together, in order; None when they make none. Bags: a
     binding that is added twice and removed once is added once. No binding is in both parts."""
+    # Removed and added rows as counts of one dictionary: a row that left and came back cancels out.
     net: dict[Binding, int] = {}
     variables: tuple[str, ...] = ()
     commit: tuple[int, int] | None = None

@@ -131,6 +131,7 @@ class _Connection:
                 if self._socket.refused:
                     continue
                 self._take(message)
+                # Behind `_take`: until then the message counts as unread.
                 self._socket.mark_read()
                 del message  # the next one may take long
                 while self._has_its_share:
@@ -147,6 +148,7 @@ class _Connection:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._runner.figures.shares.leave(self._outbox)
             self._outbox.close()
+            # They end, or wait for the client if they can be resumed.
             for spuid, sink in self._sinks.items():
                 self._runner.disconnect(sink, [spuid])
             if self._messages is not None:
@@ -175,6 +177,7 @@ class _Connection:
         while True:
             await asyncio.sleep(self._gate.settings.ping_s)
             unsent = self._socket.transport.get_write_buffer_size()
+            # Neither a message was taken nor a byte sent in a whole interval.
             if unsent and before == (self._sent, unsent):
                 break
             before = (self._sent, unsent)
@@ -211,6 +214,7 @@ class _Connection:
             try:
                 if full is not None:
                     raise full
+                # Members of a batch have one token as a rule; without registered clients it is checked once.
                 if caller is None or caller.registered or request.authorization != authorization:
                     caller, authorization = None, request.authorization
                     caller = self._gate.gatekeeper.socket_caller(authorization, self._socket, self._origin)
@@ -221,6 +225,7 @@ class _Connection:
                         self._runner.figures.shares.join(caller.client, self._outbox, self._runner.outbox_bytes_max)
                     if not self._socket.trusted:
                         self._trust()
+                # All requests of a message or none, so that a batch is not cut in the middle.
                 if not room and len(found) > 1:  # a single one is checked when it is queued
                     self._check_room(found, caller)
                     room = True
@@ -228,6 +233,7 @@ class _Connection:
                 if isinstance(error, QueueFullError):
                     # The rest of a batch as well: it must not overtake what has to be sent again.
                     full = error
+                # Answers come in the order of the members.
                 self._refuse(bare(error), request, after=answered)
                 if not self._socket.trusted:
                     self._refused += 1
@@ -246,6 +252,7 @@ class _Connection:
                     full = error
                 self._refuse(bare(error), request, caller, answered)
                 continue
+            # An equal part each: together they are the bytes of the message, which stay until the last one is answered.
             size = len(message) // len(found)
             self._under_way_bytes += size
             self._under_way += 1
@@ -363,6 +370,7 @@ class _Connection:
         if not isinstance(request, UpdateRequest) or request.together is not True:
             self._outbox.put(answer)
             return
+        # A group of updates is answered in one turn of the loop, so `call_soon` comes behind all of them.
         if not self._together:
             asyncio.get_running_loop().call_soon(self._reply_together)
         self._together.append(answer)
@@ -402,6 +410,7 @@ class _Connection:
             self._runner.disconnect(sink, [outcome.result()])
         else:
             self._counters.subscribed += 1
+            # It may have ended between its record and this call.
             if not sink.over:
                 self._sinks[outcome.result()] = sink
 
@@ -442,6 +451,7 @@ class _Connection:
 
     def _query_ended(self, outcome: asyncio.Future[Answer | ReadyAnswer], task: asyncio.Task[None]) -> None:
         self._queries.discard(task)
+        # A query that waits is taken out of the queue; one that runs is killed.
         if not outcome.cancel() and not outcome.cancelled() and outcome.exception() is None:
             outcome.result().abandon()  # the client disconnected before the answer was read
 
@@ -574,6 +584,7 @@ class _CountedSocket(BoundedSocket):
             gate.runner.figures.websocket_connections, gate.runner.current.quotas, gate.settings.connections_max
         )
         super().connection_made(transport)
+        # Some more than connections, so that each gets a proper refusal as long as there are not too many.
         if gate.sockets > gate.settings.connections_max + HANDSHAKES_MAX and not self.local:
             self.transport.abort()
 

@@ -38,6 +38,8 @@ _PREFIXED = re.compile(r"([A-Za-z]*):(?!//)(.+)")
 _LINKS_MAX = 1_000
 _QUADS_MAX = 3
 _SUGGESTED_MAX = 10
+# The state wanted of an actuator has either name (`adapters/devices/desired.py`); the second is that of the papers'
+# street.
 _STATES = frozenset(f"<{name}>" for name in (v.DESIRED_STATE, v.HAS_STATUS))
 _OUTCOMES = frozenset(f"<{name}>" for name in (v.SENT_TIME, v.RESULT_TIME, v.REFUSED))
 
@@ -125,6 +127,8 @@ class Explainer:
             links.append(self._report(outcome, actuator, state, after))
         links += _sending(outcome, found, state) if acknowledged else [_refusal(outcome, found)]
         newer = self._newest_desired(actuator, until, after)
+        # A wish since then that the device has not answered: without it, the chain would end in a state that nobody
+        # wants any more.
         if newer is not None and _desired_state(newer, actuator) != state:
             links += self._not_acknowledged(newer, actuator)[-1:]
         return Explanation(actuator, state, cause, links)
@@ -142,6 +146,7 @@ class Explainer:
 
         def notes(record: Record) -> bool:
             found.extend(islice(_outcomes(record), count - len(found)))
+            # True ends the search: it goes back from the newest record, and the log may be long.
             return len(found) >= count
 
         self._history.latest(f"{ACTUATION_SUFFIX}>", notes)
@@ -163,6 +168,8 @@ class Explainer:
             others.update(
                 quad.s for quad in record.a if quad.p in _OUTCOMES and quad.s.endswith(f"{ACTUATION_SUFFIX}>")
             )
+            # Enough for a hint. The first ones met are those that acted last, which is what somebody who mistyped a
+            # name means.
             return len(others) >= _SUGGESTED_MAX
 
         self._history.latest(f"{ACTUATION_SUFFIX}>", notes)
@@ -180,9 +187,12 @@ class Explainer:
     ) -> tuple[list[ChainLink], Place | None]:
         """The links up to the notification of the desired state, and the place of the record that set it."""
         doubt, before = BY_TIME, _sent_time(found) or moment(outcome.ts)
+        # What led to the outcome was recorded before it.
         to: Place = outcome.epoch, outcome.seq - 1
         followed: Record | None = None
         named = _text(found, v.FOLLOWED)
+        # The name comes from the dataset, where any client with the right may write: other texts than a place are
+        # ignored.
         if _PLACE.fullmatch(named) and state is not None:
             to, doubt = self._history.place(named), ""
             exactly = self._record(to)
@@ -193,6 +203,8 @@ class Explainer:
         def sets(record: Record) -> bool:
             desired = _desired_state(record, actuator)
             wanted = desired is not None and state in (None, desired)
+            # With a place, the order of the log is enough. Without one, a state that was set after the sending is not
+            # what was sent.
             return wanted and (not doubt or moment(record.ts) <= before)
 
         # A query of the operator's own may compute states that no record sets.
@@ -229,6 +241,7 @@ class Explainer:
 
     def _origins(self, record: Record) -> Iterator[ChainLink]:
         """The links that led to a record, newest first."""
+        # Rules that react to each other, or a timer that sets itself again, make a chain as long as the log.
         for _ in range(_LINKS_MAX):
             cause = record.cause
             if cause is None or cause.seq is None or cause.kind not in ("application", "timer"):
@@ -260,6 +273,8 @@ class Explainer:
         # A delayed update may have been set before a recovery began the epoch.
         epoch = record.epoch if sequence < record.seq else record.epoch - 1
         found = self._record((epoch, sequence))
+        # The place may belong to another record: that of a timer from before the epoch is not known exactly. Its id is
+        # its own.
         if record.cause.kind == "timer" and (isinstance(found, str) or found.timer is None or found.timer.id != name):
             set_by = self._history.latest(
                 name, lambda one: one.timer is not None and one.timer.id == name, to=place_of(record)
@@ -269,6 +284,7 @@ class Explainer:
 
     def _report(self, outcome: Record, actuator: Term, state: Term | None, after: Place) -> ChainLink:
         def reports(record: Record) -> bool:
+            # A report of the wanted state is no reason to send it again.
             return _added_values(record, actuator).get(v.REPORTED_STATE) not in (None, state)
 
         found = self._history.latest(actuator, reports, after, place_of(outcome))
@@ -349,6 +365,8 @@ def _outcomes(record: Record) -> Iterator[Outcome]:
 
 
 def _desired_state(record: Record, actuator: Term) -> Term | None:
+    # One record may set two values, by a mistake in an application. The largest, so that the answer is the same each
+    # time.
     return max((quad.o for quad in record.a if quad.s == actuator and quad.p in _STATES), default=None)
 
 
@@ -382,6 +400,7 @@ def _own(record: Record) -> ChainLink:
         quads = tuple(quad for quad in (*record.a, *record.k) if quad.p == f"<{v.HAS_SIMPLE_RESULT}>") or quads
     text = ""
     if record.timer is not None:
+        # Later than the test for a reading: what counts of a record that sets a timer is that it waits.
         kind, timer = "delay", record.timer
         text = f"at {timer.at}" if timer.delay_us is None else f"in {timer.delay_us / 1e6:g} s"
     return ChainLink(

@@ -119,6 +119,7 @@ class Replay:
         if record.type == "commit":
             commit = self.engine.commit(record.delta, record.seq)
             for notification in commit.notifications:
+                # A row that cannot be written as JSON would fail at the start too.
                 Results(notification.added, notification.removed).members  # noqa: B018 - it must be possible
         self.place = place_of(record)
 
@@ -200,6 +201,7 @@ class History:
         if named[1] is not None:
             return int(named[1]), sequence
         for segment in reversed(self.segments()):
+            # From the newest epoch: after damage, an older one may have the same sequence.
             lines = self._good_lines(segment) if segment.name.first <= sequence else None
             if lines and sequence <= decode(lines[-1]).seq:
                 return segment.name.epoch, sequence
@@ -230,12 +232,15 @@ class History:
             except msgspec.DecodeError as error:
                 hint = "`lamplighter verify` has details; name a sequence instead of a time"
                 raise ChangeLogError(f"not a record: {error}", path=segment.path, hint=hint) from error
+            # From the end: where a clock was set back, times are not sorted, and the last record with an earlier time
+            # counts.
             for number in range(len(stamps) - 1, -1, -1):
                 stamp = stamps[number]
                 if stamp.ts <= wanted:
                     doubt = ""
                     if not stamp.trusted or (following is not None and not following.trusted):
                         doubt = "the clock was not synchronised around it"
+                    # Within the segment; a step between two segments is not seen.
                     elif any(earlier.ts > wanted for earlier in stamps[:number]):
                         doubt = "the clock was set back before it"
                     return Found((stamp.epoch, stamp.seq), stamp.ts, doubt)
@@ -263,6 +268,7 @@ class History:
         """The records behind one place, up to another one with it. after: None for all that are kept. Raises
         ChangeLogError where records are damaged or removed, after those before. An unreadable end of the log is skipped
         if it may be an interrupted write."""
+        # A segment is renamed when it is sealed, and removed for space; a reader of another process may meet that.
         position = after
         begun = after is not None
         tries = 0
@@ -283,6 +289,7 @@ class History:
                 if not isinstance(error.__cause__, FileNotFoundError) or tries == _TRIES:
                     raise
                 tries += 1  # it was sealed, or removed to free space
+                # Begun, it goes on behind the last record; if not, it looks for the new beginning.
                 position = position if begun else None
                 continue
             if reader.damage is not None and (to is None or position < to):
@@ -307,9 +314,11 @@ class History:
         self, count: int, wanted: Callable[[Record], bool], after: Place | None = None, to: Place | None = None
     ) -> list[Record]:
         """The last wanted records of those from `records`, oldest first. Raises ChangeLogError."""
+        # Twice as many segments each time: the newest records are near the end, as a rule.
         back = 1
         while True:
             found = self.segments()
+            # Just before the segment, so that its first record is read.
             begin = (0, 0) if back >= len(found) else (found[-back].name.epoch, found[-back].name.first - 1)
             whole = begin <= (after or (0, 0))
             result = deque(filter(wanted, self.records(after if whole else begin, to)), maxlen=count)
@@ -343,6 +352,7 @@ class History:
                 place = place_of(record)
                 if (after is None or place > after) and (to is None or place <= to) and wanted(record):
                     return record
+            # Older segments have nothing behind it.
             if after is not None and segment.begin <= after:
                 break
         return None
@@ -395,6 +405,7 @@ class History:
     def _begin(self, replay: Replay, to: Place | None, tell: Callable[[ChangeLogError], None]) -> bool:
         """Begins with the nearest complete snapshot, or with an empty state where the log has everything."""
         for snapshot in reversed(self.snapshots()):
+            # A snapshot cannot be taken back.
             if to is not None and snapshot.place > to:
                 continue
             try:
@@ -404,6 +415,7 @@ class History:
                     tell(error)
             else:
                 return True
+        # An empty dataset is the state before record 1/1.
         return self.complete()
 
     def oldest(self) -> Place | None:

@@ -75,6 +75,7 @@ class Difference:
 
     def since(self, deltas: list[QuadDelta], slices: Slices = Slices()) -> QuadDelta:  # noqa: B008 - it has no state
         """The exact delta from the state after some commits that the fork has not seen."""
+        # The fork compared with an older state: what came since is taken back first, as a part of the same net delta.
         undone = [delta.invert() for delta in reversed(deltas)]
         return compose([*undone, self.delta], slices)._replace(kept=())
 
@@ -104,6 +105,7 @@ def comparison(path: Path, engine: Engine, pending_max: int, now: datetime) -> C
 
 def _compare(path: Path, content: ByteSource, engine: Engine, pending_max: int, now: datetime, out: BinaryIO) -> None:
     try:
+        # In lines, so that the fork need not hold a difference that may be as large as the dataset.
         for part in _parts(path, content, engine, pending_max, now):
             out.write(msgspec.json.encode(part) + b"\n")
     except MemoryError:
@@ -126,6 +128,7 @@ def _parts(path: Path, content: ByteSource, engine: Engine, pending_max: int, no
     try:
         engine.store.check(Quad("<urn:s>", "<urn:p>", "<urn:o>", name) for name in names)
         check_graph_names(names)
+        # Before any output. A backup that is damaged at its end must not have changed anything.
         wanted.fill(_possible(batches, engine.store), names)
         timers = tuple(islice(_timers(head, now), pending_max + 1))
     except ValueError as error:
@@ -170,6 +173,8 @@ def _timers(head: Record, now: datetime) -> Iterator[Timer]:
     for number, (record, due_us) in enumerate(state.pending):
         timer = record.timer
         assert timer is not None
+        # Against the clock of the backup: a timer waits here as long as it still had to there, whatever time has gone
+        # by.
         left_us = None if due_us is None else max(0, due_us - now_us)
         if left_us is not None and left_us > DELAY_US_MAX:
             raise ValueError(f"delayed.pending[{number}]: it is due in {left_us} microseconds, later than any may be")
@@ -181,6 +186,7 @@ def _timers(head: Record, now: datetime) -> Iterator[Timer]:
                     raise ValueError(f"delayed.pending[{number}]: timer.update: {error}") from error
                 good.add(text)
         at = None if timer.at is None else iso(moment(timer.at))
+        # New ids: the same backup may be restored twice, and an id stands for one timer of the whole log.
         yield msgspec.structs.replace(timer, id=uuid.uuid4().hex, delay_us=left_us, at=at)
 
 
@@ -197,9 +203,12 @@ async def difference(answer: Answer) -> Difference:
             last = decoder.decode(line)
             removed += last.removed
             added += last.added
+        # The decoding of a large difference would hold up the updates that the restore promises to let through.
         await asyncio.sleep(0)
     if last.error:
         raise MalformedRequestError(last.error)
+    # Only the last line has a place, so an output that was cut off, such as by the killer of processes, is never taken
+    # for a whole one.
     if not last.place or rest:
         raise StoreError("the backup could not be compared with the dataset; is there enough memory?")
     return Difference(last.place, QuadDelta(tuple(removed), tuple(added), (), last.created, last.dropped), last.timers)

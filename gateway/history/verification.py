@@ -62,6 +62,7 @@ class _Verification:
     def run(self) -> Report:
         snapshots = self._history.snapshots()
         segments = self._history.segments()
+        # Sealed segments behind it are read twice, by the check and by the replay; snapshots too.
         replayed = (0, 0) if self._history.complete() or not snapshots else snapshots[0].place
         self._findings.total = (
             sum(size(segment.path) * (2 if segment.begin > replayed else 1) for segment in segments)
@@ -116,6 +117,7 @@ class _Verification:
         """Replays from the oldest known state to the end, and compares with the snapshots on the way."""
         # Behind damage, which `LogCheck` has reported, it begins again with the next snapshot.
         replay, rest = Replay(self._clock, subscriptions=True), snapshots
+        # Else the oldest snapshot is the beginning, and cannot be compared with anything.
         begun = self._history.complete()
         while begun or rest:
             if not begun:
@@ -149,6 +151,7 @@ class _Verification:
                 rest = self._compare_snapshots(replay, rest, before=place_of(record))
                 replay.follow(record)
                 self._report.replayed += 1
+            # What the native store refuses shows only when it is written.
             replay.engine.store.flush()
         except ConfigurationError:
             raise
@@ -235,12 +238,14 @@ class _Verification:
         except (OSError, msgspec.MsgspecError) as error:
             self._findings.problem(path, "", f"cannot be read: {error}", _REMOVE_IT)
             return
+        # The shipper would then leave out records that are written with these numbers later.
         if self._report.last is not None and (cursor.epoch, cursor.last) > self._report.last:
             what = f"it says that {cursor.epoch}/{cursor.last} was shipped, and the log ends before"
             self._findings.problem(path, "", what, _REMOVE_IT)
 
 
 def _differences(snapshot: Engine, had: SnapshotState, replay: Replay) -> Iterator[str]:
+    # Some of them: all could be millions.
     only = list(islice(_missing(snapshot, replay.engine), _SHOWN_MAX))
     lacks = list(islice(_missing(replay.engine, snapshot), _SHOWN_MAX))
     for quads, verb in ((only, "has"), (lacks, "lacks")):

@@ -53,8 +53,10 @@ def read_damage(data: Path) -> list[DamageReport]:
 
 def accept_damage(data: Path, disk: Disk, acceptance: Acceptance) -> None:
     """Accepts all reports, or none. Raises OSError, ConfigurationError if the user has not seen all."""
+    # What was found between the question and the answer has not been seen by anybody.
     if read_damage(data) != acceptance.reports:
         raise ConfigurationError("there is other damage by now; run the command again to see it")
+    # Accepted first: after a crash in between, the damage is reported once more, never lost.
     disk.write_file(data / ACCEPTED, [msgspec.json.encode(acceptance) + b"\n"])
     disk.remove(data / DAMAGE)
     disk.sync_folder(data)
@@ -71,6 +73,7 @@ class KnownDamage:
 
     def reports(self) -> list[DamageReport]:
         """Those that are not accepted, oldest first."""
+        # The command that accepts removes the file of a running gateway.
         if self._written and not self._exists():
             self._reports, self._written = [], False
         return list(self._reports)

@@ -51,6 +51,7 @@ class PersistentStore:
             if delta is None and self.path.exists():
                 self.empty()
             try:
+                # While it is open, it counts as closed no more.
                 self._write_mark(closed=False)
             except OSError:  # the disk is full; without a mark the next start rebuilds the store
                 self._log.disk.remove(self._mark)
@@ -69,6 +70,8 @@ class PersistentStore:
     def _is_trusted(self) -> bool:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             mark = json_document(read_file(self._mark, follow=False), _Mark)
+            # RocksDB survives the end of a process, and not a power cut: within one boot, or after a clean end, it can
+            # be used.
             return mark.gateway == self._log.gateway and (mark.closed or mark.boot == self._boot)
         return False
 
@@ -76,11 +79,14 @@ class PersistentStore:
         """A quad that was touched since the record was there before if the first to touch it removed it."""
         quads: dict[Quad, bool] = {}
         graphs: dict[Term, bool] = {}
+        # The store may have more than the snapshot: it is taken back to it, and the log replayed as for a store in
+        # memory.
         reader = LogReader(self._log.path, epoch, sequence, self._boot)
         for record in reader:
             delta = record.delta
             for present, members, names in ((True, delta.removed, delta.dropped), (False, delta.added, delta.created)):
                 for quad in members:
+                    # The first to touch it decides: if it removed the quad, the quad was there.
                     quads.setdefault(quad, present)
                 for name in names:
                     graphs.setdefault(name, present)

@@ -135,6 +135,7 @@ class LogReader:
 
     def __iter__(self) -> Iterator[Record]:
         rest = self.segments
+        # Segments that end before the position.
         while len(rest) > 1 and rest[1].begin <= (self.epoch, self.sequence + 1):
             rest = rest[1:]
         self._ends = ends(rest)
@@ -145,11 +146,14 @@ class LogReader:
             if trouble is not None:
                 open_.append(trouble)
             next_ = next((index for index, later in enumerate(rest) if self._follows(_first(later))), None)
+            # A later segment goes on exactly here, so what is unreadable in between was never acknowledged: a recovery
+            # has begun again behind it.
             if next_ is not None:
                 self.unread += rest[:next_]
                 rest, open_ = rest[next_:], []
         if not open_:
             return
+        # Records of several segments are lost only if one of them was durable.
         if any(trouble.proven for trouble in open_):
             self.damage = Corruption(open_[0].reason, [trouble.segment for trouble in open_])
         else:
@@ -182,6 +186,7 @@ class LogReader:
                 missing = _whole(line)  # no write was cut short, so it was durable
                 break
             self._last_boot = record.boot
+            # Behind a snapshot: the segment began before it.
             if (record.epoch, record.seq) <= (self.epoch, self.sequence):
                 continue
             if not self._follows(record):
@@ -198,6 +203,7 @@ class LogReader:
         tail = lines.tail
         if not tail.reason:
             return None
+        # A sealed file, or one with the mark of a clean end, was durable as a whole.
         proven = missing or segment.is_sealed or lines.closed or self._proven(lines)
         return ReadError(segment, tail.offset, len(data) - tail.offset, tail.reason, proven)
 
@@ -212,6 +218,8 @@ class LogReader:
     def _proven(self, lines: FrameReader) -> bool:
         """Whether the unreadable part was durable: the machine has not lost power since, and more than the end of a
         single write is bad; or a later record proves it."""
+        # Without a power cut the kernel has kept all writes; only the last one may have been cut short, by the end of
+        # the process.
         same_boot = self._boot is not None and self._last_boot == self._boot
         if same_boot and lines.tail.blocks:
             return True

@@ -52,6 +52,7 @@ def seal(disk: Disk, folder: Path, segment: Segment) -> Seal | None:
     _, _, last = place(compressed.last)
     after = found[number + 1] if number + 1 < len(found) else None
     next_ = None if after is None or after.name.epoch != epoch else after.name.first
+    # Numbers without gaps, up to the next segment: else the card has lost something, and the seal would hide it.
     if compressed.count != last - first + 1 or (next_ is not None and last != next_ - 1):
         why = lines.reason or "the file is whole"
         raise ChangeLogError(
@@ -59,6 +60,7 @@ def seal(disk: Disk, folder: Path, segment: Segment) -> Seal | None:
             path=segment.path,
             hint="the card may be failing; keep a backup",
         )
+    # Seals are a chain: the fleet sees a segment that is lacking or was replaced.
     previous = seal_of(found[number - 1]) if number else None
     name = SegmentName(epoch, first, last)
     sealed = Seal(
@@ -72,6 +74,7 @@ def seal(disk: Disk, folder: Path, segment: Segment) -> Seal | None:
         sha256=hashlib.sha256(data).hexdigest(),
         previous=None if previous is None else previous.sha256,
     )
+    # Segment, seal, and then the original goes: after a crash at any place `segments` finds a whole one.
     disk.write_file(folder / str(name), [data])
     disk.write_file(folder / seal_name(name), [msgspec.json.encode(sealed) + b"\n"])
     disk.remove(segment.path)

@@ -70,6 +70,7 @@ def snapshots(folder: Path) -> list[Snapshot]:
 
 def write(out: BinaryIO, head: Record, graphs: Iterable[Term], state: bytes, batches: Iterable[Iterable[Quad]]) -> None:
     """Writes a snapshot. head: a record with the place and the clocks; state: JSON."""
+    # With a checksum: a flipped bit must not become a quad.
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
     count = number = 0
 
@@ -131,11 +132,13 @@ def _snapshot_records(path: Path, place: Place | None, content: ByteSource | Non
         for line in _lines(path) if content is None else frame_lines(content, LINE_BYTES_MAX):
             record = decode(line)
             part = record.snapshot
+            # The last part closes it; what follows was not written by a snapshot.
             if whole:
                 raise ValueError("there is data after its end")
             if record.type != "snapshot" or part is None or part.number != number:
                 raise ValueError(f"line {number + 1} is not the one that belongs there")
             first = first or record
+            # A file that was put together of two is refused.
             if (record.gw, record.epoch, record.seq) != (first.gw, first.epoch, first.seq):
                 raise ValueError(f"line {number + 1} is of another snapshot")
             if number == 0:
@@ -143,6 +146,7 @@ def _snapshot_records(path: Path, place: Place | None, content: ByteSource | Non
                     raise ValueError(f"it is of record {label(place_of(record))}")
                 _check_head(record)
             quads += len(record.a)
+            # The last part has the number of quads: a lost line in the middle is noticed.
             whole = part.last
             if whole and part.quads != quads:
                 raise ValueError(f"it has {quads} quads and should have {part.quads}")

@@ -30,9 +30,11 @@ class LogTail:
 
     def append(self, place: Place, line: bytes) -> None:
         """Adds the line of the next record, or of the last one again, where its first try failed."""
+        # The log gave the number to another record, since writing the first one failed.
         if self._lines and self._lines[-1][0] >= place:
             self._bytes -= len(self._lines.pop()[1])
         if len(line) > LINE_BYTES_MAX:
+            # Those before it would not be followed by it: a reader takes the file from here.
             self._lines.clear()
             self._bytes, self._before = 0, place
             return

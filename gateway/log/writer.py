@@ -133,6 +133,7 @@ class LogWriter:
             count += 1
         self.epoch, self.sequence = reader.epoch, reader.sequence
         self._before = [segment for segment in reader.segments if not segment.is_sealed]
+        # Files that a recovery left behind; they go when the log has a segment that makes them useless.
         self._removed = reader.unread
         if reader.damage is not None:
             if strict:
@@ -150,6 +151,7 @@ class LogWriter:
                     f"{self.data / 'damaged'}",
                 )
             )
+            # Written as the first record of the new epoch, so that readers and the fleet know what is lacking.
             self._gap = Gap(self.epoch, self.sequence + 1, reader.damage.reason, aside="damaged")
             # Later segments are set aside too, and their epochs are used up.
             self.epoch = 1 + max([self.epoch, *(segment.name.epoch for segment in reader.segments)])
@@ -157,6 +159,7 @@ class LogWriter:
         try:
             self._begin()
         except ChangeLogError as error:
+            # A full disk does not keep the gateway from reading: it starts, and refuses updates.
             logger.error("change log not writable", reason=error)
         cut = sum(trouble.bytes for trouble in reader.torn)
         if reader.damage is None:
@@ -172,6 +175,8 @@ class LogWriter:
             raise self.broken
         if self._file is None:
             self._begin()
+        # Behind `_begin`, which writes the gap record: a record that was given its number before would come in its
+        # place.
         delta, clocks = entry.delta, clocks or self.clock.sample()
         record = Record(
             v=VERSION,
@@ -196,9 +201,11 @@ class LogWriter:
             gap=entry.gap,
             subscribe=entry.subscribe,
             unsubscribe=entry.unsubscribe,
+            # Once a frame is enough. It proves to a later start that records up to there were on the disk.
             synced=self._durable if self._frames.at_start and self._durable else None,
         )
         line = encode(record, self.slices)
+        # Nearly all records are shorter than even the smaller limit, so they need no second encoding.
         if len(line) > RECORD_REST_BYTES_MAX:
             _check_size(line, record)
         if self._file is None:  # the segment was ended while a long record was encoded
@@ -206,6 +213,7 @@ class LogWriter:
         assert self._file is not None
         try:
             data = self._frames.add(line)
+            # write(2) may write a part when the disk is nearly full.
             if self.disk.write(self._file, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except BaseException as error:
@@ -219,6 +227,7 @@ class LogWriter:
         self.sequence += 1
         self.refusing = ""
         self._dirty = True
+        # Before it is durable: `LogTail` gives out only what was acknowledged.
         self.tail.append((record.epoch, record.seq), line)
         return record
 
@@ -227,6 +236,7 @@ class LogWriter:
         frames, begun_us = FrameWriter(), self.clock.boottime_us()  # before the file exists: the two belong together
         try:
             with self._files:
+                # A segment begins only when all before it is durable: so only the last one can have a torn tail.
                 self._settle()
                 self._set_aside()
                 name = SegmentName(self.epoch, self.sequence + 1)
@@ -240,9 +250,12 @@ class LogWriter:
         if self._gap is not None:
             gap, self._gap = self._gap, None
             try:
+                # Durable before anything else of the new epoch: without it, the next start could not follow from the
+                # old one.
                 self.append(entries.gap(gap))
                 self.sync(always=True)
             except BaseException:
+                # The next append tries again.
                 self._gap, self.sequence = gap, 0
                 self.end_segment()
                 raise
@@ -275,9 +288,11 @@ class LogWriter:
         # After the gap record, segments without a good record before the damage are removed from the log.
         if self._damage is None:
             return
+        # The report before the files move: a crash in between must not make damage look like health.
         self.damage.write()
         aside = self.data / "damaged"
         for segment in self._damage.aside:
+            # A link: the file stays in the log until the gap record is durable.
             self.disk.link(segment.path, aside / f"{segment.path.name}.{self.epoch}")
         self.disk.sync_folder(aside)
         self._removed += self._damage.aside[1:]
@@ -349,6 +364,7 @@ class LogWriter:
         try:
             self.sync(always=True)
             if self._file is not None:
+                # The mark says that nothing can be missing behind it: bytes after it are damage, not a torn tail.
                 self.disk.write_all(self._file, self._frames.end() + CLOSED)
                 self.disk.sync(self._file)
         except (ChangeLogError, OSError) as error:
@@ -371,6 +387,7 @@ def _check_size(line: bytes, record: Record) -> None:
             f"the change-log record of this request has {len(line)} bytes, and {RECORD_BYTES_MAX} is the most; "
             "change fewer quads at once, for instance one graph after the other"
         )
+    # Readers hold all but the quads in memory, so that has a limit of its own.
     rest = len(encode(msgspec.structs.replace(record, d=(), a=(), k=())))
     if rest > RECORD_REST_BYTES_MAX:
         raise LimitExceededError(

@@ -119,8 +119,11 @@ class Brokers:
         found: dict[str, dict[str, int]] = {}
         for kind in KINDS:
             text = self._triples(v.adapter_iri(base_iri, kind), graph).get(v.COUNTERS, "")
+            # Counters of an adapter that has ended would stand still in each graph of them, and look like one without
+            # traffic.
             if text and self.adapters[kind]:
                 with suppress(msgspec.DecodeError, RecursionError):
+                    # The text is in the dataset, where clients with the right may write: whatever is no report is none.
                     found[kind] = msgspec.json.decode(text, type=dict[str, Count])
         return found
 
@@ -197,6 +200,7 @@ class Brokers:
             cure = "see docs/devices.md, what a broker keeps" if v.REASON in found else ""
             return BrokerSeen(name, address, "connected", since, found.get(v.REASON, ""), cure)
         table = "mqtt" if name == FIRST_BROKER else f"mqtt.brokers.{name}"
+        # The adapter writes reason and cure as one text (`adapters/mqtt/link.py`).
         reason, refused, what = found.get(v.REASON, "").partition("; check ")
         cure = f"check {what}" if refused else "check that the broker runs, and its address"
         return BrokerSeen(name, address, "not connected", since, reason, f"{cure} in [{table}] of lamplighter.toml")

@@ -107,6 +107,7 @@ async def run_adapter(
     trust = configuration.clock_trusted
     async with EngineClient(configuration.url, name=spec.name) as client:
         context = AdapterContext(client, trusted=lambda: clock_trusted(trust), tried=tried or asyncio.Event())
+        # Offered to the gateway, which asks for the last message of a topic.
         client.offer_messages(context.last.find)
         if reread is None:
             await parts(configuration).adapter(context, None).run()
@@ -128,6 +129,7 @@ async def on_hangup(asked: asyncio.Event) -> AsyncIterator[None]:
     """Makes SIGHUP set an event. Several parts of a process may do so at once."""
     # The end of the terminal sends SIGHUP, too. It ends the process, as it would without a handler.
     loop = asyncio.get_running_loop()
+    # A process that was started without a terminal cannot lose it: then SIGHUP is a reload.
     had_terminal = _has_terminal()
 
     def hung_up() -> None:
@@ -198,11 +200,14 @@ class AdapterService:
                     await task
                     raise UpstreamError("the adapter ended")
             hangup.clear()
+            # systemd waits for the READY that follows, so each way out of here must send one.
             self._service.reloading()
             try:
+                # In a thread: reading many rules takes long, and the loop feeds the watchdog.
                 new = await asyncio.to_thread(self._parts)
                 if new == parts:
                     logger.info("configuration reloaded", applied="nothing")
+                # Other rules need no new connection, so no messages wait or are lost.
                 elif new.adopt(adapter, parts):
                     logger.info("configuration reloaded", applied="mapping")
                     parts = new
@@ -232,6 +237,7 @@ class AdapterService:
         """Reports ready when both peers are reached, or after `FIRST_STEP_S`, so that a start does not wait longer."""
         meeting = asyncio.ensure_future(self._meet(adapter))
         try:
+            # Units behind this one must not wait for a broker that is off.
             await asyncio.wait([meeting], timeout=FIRST_STEP_S)
             if meeting.done():
                 await meeting
@@ -242,6 +248,7 @@ class AdapterService:
 
     async def _meet(self, adapter: Adapter) -> None:
         """Waits until both peers are reached; a query to an unreachable gateway is sent when it is back."""
+        # A connection alone says little: a gateway that recovers accepts it and does not answer.
         await self._context.client.ask("ASK {}")
         self._answered = True
         await adapter.tried.wait()
@@ -274,6 +281,7 @@ async def _result_of(task: asyncio.Future[None]) -> None:
         await task
     except BaseExceptionGroup as group:
         error: BaseException = group
+        # So that the message is that of the one error, not "unhandled errors in a TaskGroup".
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
         raise error from None
@@ -292,6 +300,7 @@ def ended_by_signals() -> Iterator[None]:
     """Makes SIGINT and SIGTERM end the process at once, by their default action; afterwards restores the handlers."""
     # For crash-safe work that blocks the event loop, where the event of `stop_on_signals` could be read only minutes
     # later.
+    # The default action needs no Python: it also ends native code.
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

@@ -105,6 +105,7 @@ class Configuration:
     def read(cls, config: Path | None, data: Path | None) -> Configuration:
         """Reads and checks settings, rules, applications, protection. Raises ConfigurationError with all faults."""
         folder = config.parent if config else Path()
+        # All faults of all files at once: who mends them one by one would need as many starts.
         refused: list[str] = []
         settings, unread = Settings(), ""
         applications: list[Application] = []
@@ -202,11 +203,13 @@ async def run_gateway(
     handlers. Raises ConfigurationError when it cannot start, ChangeLogError when the disk fails.
     """
     settings = configuration.settings
+    # Recovery blocks the loop, so a stop must not wait for its handlers.
     with unheard():
         protection, runner, recovery = _recover(configuration, service)
     orderly = False
     try:
         gates = protection.open(service.sockets())
+        # The loop is left last: requests that were accepted are answered.
         async with background(runner.run(), stop), _serve(runner, configuration, gates, stop):
             protection.when_changed(lambda client: runner.permissions_changed(client))
             runner.figures.addresses = vars(gates.addresses)
@@ -225,6 +228,7 @@ async def run_gateway(
                 supervised = GatewayService(service, runner, protection, gates.addresses, settings, reread)
                 if reread is not None and not service.active:
                     await beside.enter_async_context(supervised.reloading(stop))
+                # Behind the adapters, so that a reading which is sent once the gateway is ready is not lost.
                 ready(gates.addresses, recovery)
                 if service.active:
                     await beside.enter_async_context(background(supervised.run(), stop))
@@ -251,6 +255,7 @@ def _recovered_once(
     warn_of_quotas(settings)
     clock = MachineClock(settings.gateway.clock_trusted)
     log = LogWriter(configuration.data, clock, settings.gateway.durability)
+    # The lock of the data folder before all else: two gateways must not read the same key files.
     log.open()
     mark_lines(GATEWAY=log.gateway)
     service.status("starting, reading the newest snapshot")
@@ -350,8 +355,8 @@ def _about(settings: Settings, subscribe_at: str, api_list: Iterable[Api]) -> st
 
 
 async def _until_tried(tried: Iterable[asyncio.Event], stop: asyncio.Event) -> None:
-    """Waits for the adapters, so that a reading which is sent once the gateway is ready is not lost. tried: each is set
-    when an adapter has reached its peer, or could not."""
+    """Waits for the adapters. tried: each is set when an adapter has reached its peer, or could not."""
+    # Tasks of their own, as `gather` cannot be given a time-out and a stop at once.
     waiting = [asyncio.ensure_future(event.wait()) for event in tried]
     stopped: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
     both: asyncio.Future[Any] = asyncio.gather(*waiting)

@@ -58,11 +58,13 @@ def change(before: Settings, after: Settings) -> Change:
     for table in Settings.__struct_fields__:
         old, new = getattr(before, table), getattr(after, table)
         if table in OTHER_PROCESS_TABLES:
+            # Taken over as they are: the other processes apply them, and the health of the gateway reads them here.
             tables[table] = new
             continue
         keys = [key for key in old.__struct_fields__ if getattr(old, key) != getattr(new, key)]
         live = [key for key in keys if key in LIVE.get(table, ())]
         applied += [f"{table}.{key}" for key in live]
+        # Kept as they were in the settings in force, so that the next reload names them again.
         waiting += [f"{table}.{key}" for key in keys if key not in live]
         tables[table] = msgspec.structs.replace(old, **{key: getattr(new, key) for key in live})
     return Change(Settings(**tables), applied, waiting)

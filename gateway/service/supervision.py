@@ -60,6 +60,7 @@ class GatewayService:
         async with on_hangup(hangup), asyncio.TaskGroup() as group:
             await self._first_step()
             self._service.ready(self._status())
+            # After readiness: systemd counts the watchdog's time from then on, and a long replay before it is no fault.
             group.create_task(self._live(), name="watchdog")
             group.create_task(self._reload(hangup), name="reload")
 
@@ -74,6 +75,7 @@ class GatewayService:
         """An end-to-end query: by a socket of this gateway, through its queue, and back."""
         while True:
             try:
+                # In a thread: it waits for an answer that this very event loop has to give.
                 return await asyncio.to_thread(_check, self._addresses)
             except GatewayError as error:
                 logger.warning("first query failed", reason=error)
@@ -91,6 +93,7 @@ class GatewayService:
         now = asyncio.get_running_loop().time()
         figures = self._runner.figures.status()
         updates = figures["counters"]["updates"]
+        # Two calls in the same moment, as after a reload, would divide by nothing.
         rate = (updates - self._updates) / max(now - self._updates_at, 1.0)
         self._updates, self._updates_at = updates, now
         return status_line(figures, rate, self._settings.gateway.durability)
@@ -98,10 +101,12 @@ class GatewayService:
     async def _reload(self, hangup: asyncio.Event) -> None:
         while True:
             await hangup.wait()
+            # Before the files are read: a signal during the reading may mean a newer change, and has to be seen again.
             hangup.clear()
             self._service.reloading()
             try:
                 if self._reread is not None:
+                    # Files on a worn SD card may take seconds, in which updates go on.
                     await self._apply(await asyncio.to_thread(self._reread))
             except GatewayError as error:
                 logger.error("configuration refused, keeping the previous one", reason=error)
@@ -164,6 +169,7 @@ def overruled_quotas(settings: Settings) -> list[Overruled]:
     """The quotas without effect. A file that has them still starts the gateway, since the shares hold anyway."""
     found = []
     for quota, room in SHARED:
+        # One client has at most half of a room, so that there is always one for others.
         share = (_value(settings, room) + 1) // 2
         if _value(settings, quota) > share:
             found.append(Overruled(quota, room, share))

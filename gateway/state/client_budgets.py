@@ -35,6 +35,7 @@ class ClientBudget:
         bytes_max = self._bytes_max()
         if outbox.waiting_bytes * len(self.outboxes) <= bytes_max or self.waiting_bytes() <= bytes_max:
             return
+        # Not the one that grew: it may be a fast one that only came last. The largest is the one that does not read.
         largest = max(self.outboxes, key=lambda one: one.waiting_bytes)
         if len(largest) > 1 or largest is not outbox:  # a single message may exceed the limit
             largest.overflow("quotas.outbox_bytes_max")

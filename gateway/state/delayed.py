@@ -246,11 +246,13 @@ class DelayedUpdates:
         """Follows a record: a timer, a cancellation, the commit of one that fired, and its clocks."""
         cause, told = record.cause, self._told
         if told is None or record.boot != told.boot:
+            # The first record of another boot tells both of its clocks.
             told = self._carry(record.boot, record.boottime_us, _offset_us(record) if record.trusted else None)
         regained = record.trusted and not told.trusted
         told.uptime_us, told.trusted = record.boottime_us, record.trusted
         self._unrecorded = False
         if record.trusted and (
+            # Now and then is enough, and where something was set by the clock.
             record.boottime_us - told.looked_us >= LOOK_US
             or regained
             or record.timer is not None
@@ -258,6 +260,7 @@ class DelayedUpdates:
         ):
             offset_us = _offset_us(record)
             if told.offset_us is not None and abs(offset_us - told.offset_us) > STEP_US:
+                # A step: what was measured by the wall clock before it is not comparable with what comes after.
                 told.steady_since_us = record.boottime_us
             told.offset_us, told.looked_us = offset_us, record.boottime_us
         if record.timer is not None:
@@ -278,6 +281,7 @@ class DelayedUpdates:
             self.usage.add(record.timer.client)
             self.usage_bytes.add(record.timer.client, text_bytes(record.timer))
         if self._start_us is not None:
+            # During a replay the lists are empty: `rebase` sorts once.
             insort(*self._place(pending))
 
     def _forget(self, name: str) -> None:
@@ -304,10 +308,14 @@ class DelayedUpdates:
         if told is None:
             return self._told
         off_us = 0  # between the last record and the start of the machine, by the wall clock
+        # Both clocks have to be trusted to know how long the machine was off. Else the time off does not count: a delay
+        # is rather too long than too short.
         if offset_us is not None and told.trusted and told.offset_us is not None:
             off_us = max(0, offset_us - (told.offset_us + told.uptime_us))
         for name, pending in self.pending.items():
             if pending.due_us is not None:
+                # One that was set after the last step of the wall clock can be measured by it; for others the step
+                # would count.
                 since_us = pending.record.boottime_us if pending.record.boot == told.boot else 0
                 counts = since_us >= told.steady_since_us
                 due_us = pending.due_us - told.uptime_us - (off_us if counts else 0)
@@ -327,6 +335,7 @@ class DelayedUpdates:
             entries.append(entry)
         self._by_boottime.sort()
         self._by_wall.sort()
+        # Notes the wall time of the start, if it is known already.
         self._clock_is_trusted()
 
     def news(self) -> str | None:
@@ -352,6 +361,7 @@ class DelayedUpdates:
         if told is not None:
             told = msgspec.structs.replace(told)
             if told.boot == self._clock.boot:
+                # Now, since a snapshot is a reading of the clock as a record is.
                 told.uptime_us = max(told.uptime_us, self._clock.boottime_us())
         return DelayedState(tuple((pending.record, pending.due_us) for pending in self.pending.values()), told)
 
@@ -379,6 +389,7 @@ class DelayedUpdates:
         """(microseconds until it is due, number, name), the earliest first, of those whose due time is known."""
         now_us = self._clock.boottime_us()
         by_boottime = ((due_us - now_us, number, name) for due_us, number, name in self._by_boottime)
+        # Without a trusted clock, an update with a time waits.
         if not self._clock_is_trusted() or not self._by_wall:
             return by_boottime
         wall_us = since_1970_us(self._clock.wall())
@@ -547,6 +558,7 @@ class Scheduler:
         self._executor: Executor | None = None
         self._claimed: set[str] = set()
         self._boottime = _BootTime(clock)
+        # Its times are boot times that look like dates, so a step of the wall clock moves no job.
         self._scheduler = AsyncIOScheduler(timezone=self._boottime)
         self._boundaries: Boundaries | None = None
         self._armed_us: int | None = None  # the boot time for which the job is set
@@ -565,6 +577,8 @@ class Scheduler:
                 while True:
                     await asyncio.sleep(_LOOK_S)
                     now = self._wall_minus_boottime()
+                    # The two clocks drift apart a little all the time, when the wall clock is slewed; only a step is
+                    # news.
                     if now[1] != before[1] or abs(now[0] - before[0]) > timedelta(seconds=0.1):
                         stepped_s = (now[0] - before[0]).total_seconds()
                         logger.info("clock changed", stepped_s=round(stepped_s, 3), trusted=now[1])
@@ -590,6 +604,7 @@ class Scheduler:
     @property
     def _busy(self) -> bool:
         """Whether enough updates run, so that no more are claimed until half of them are done."""
+        # Half, and not one less: otherwise each update that is done would arm the job again for a single other one.
         return len(self._claimed) > _DUE_AT_ONCE_MAX // 2
 
     def rearm(self) -> None:

@@ -40,7 +40,9 @@ class ReactionOutcome:
             self.well += 1
 
     def note_failure(self, error: Exception) -> None:
+        # From nothing again: three successes in a row, and no three of many, are a recovery.
         self.ran, self.last_failed, self.well = True, True, 0
+        # One line, for the journal and for a line of the status.
         self.reason = (" ".join(str(error).split()) or type(error).__name__)[:_REASON_CHARACTERS_MAX]
 
 

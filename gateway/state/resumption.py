@@ -162,6 +162,7 @@ class ResumableSubscriptions(Generic[Sink]):
             asked_us = delay_us(keep)
         except MalformedRequestError as error:
             raise MalformedRequestError(f"resume.keep: {str(error).removeprefix('delay: ')}") from error
+        # As the client wrote it: P1D stays P1D and does not become PT24H.
         if asked_us <= self._settings.keep_s_max * 1_000_000:
             return asked_us, keep
         longest = timedelta(seconds=self._settings.keep_s_max)
@@ -181,6 +182,7 @@ class ResumableSubscriptions(Generic[Sink]):
         kept = _KeptSubscription(followed, handle, sink)
         self._kept[followed.spuid] = self._by_handle[handle] = kept
         if followed.delivery is not None:
+            # It begins anew, so it is interrupted no more.
             self._interrupted.pop(followed.delivery.id, None)
         if followed.identity is not None:
             self.usage.add(followed.identity)
@@ -220,6 +222,7 @@ class ResumableSubscriptions(Generic[Sink]):
         if followed.delivery is not None:
             self._interrupted[followed.delivery.id] = followed, reason
         self._lost[followed.spuid] = followed.identity, reason
+        # The oldest goes. Its client is told that there is no such subscription, which is true.
         if len(self._lost) > _LOST_MAX:
             del self._lost[next(iter(self._lost))]
 
@@ -300,6 +303,7 @@ class ResumableSubscriptions(Generic[Sink]):
                 "no subscription of this client has that spuid; it may have ended, or been away for too long"
             )
         mine = kept.followed
+        # Else a client could take the notifications of a webhook away from its receiver.
         if (mine.delivery is None) != (asked.delivery is None):
             return ResumeFailure("the gateway itself delivers the notifications of that spuid")
         if (mine.sparql, mine.default_graphs, mine.named_graphs) != (
@@ -308,8 +312,10 @@ class ResumableSubscriptions(Generic[Sink]):
             asked.named_graphs,
         ):
             return ResumeFailure("the subscription of that spuid has another query or other graphs")
+        # Rows of graphs that it may not see now would be in what it missed, or be lacking.
         if mine.visible != asked.visible:
             return ResumeFailure("what this client may subscribe to has changed", True)
+        # The client has a notification that this log has not: it is from an older copy of the data folder.
         if sequence > kept.sequence:
             return ResumeFailure(f"the subscription's last notification has the sequence {kept.sequence}", True)
         if sequence < kept.last_forgotten:
@@ -355,6 +361,7 @@ class ResumableSubscriptions(Generic[Sink]):
     def detach(self, spuid: str, sink: Sink, now_us: int) -> None:
         """The client's connection was closed. now_us: CLOCK_BOOTTIME. No effect if another one is attached."""
         kept = self._kept.get(spuid)
+        # A connection that closes late must not detach the one that replaced it.
         if kept is not None and kept.sink is sink:
             self._leave(kept, now_us)
 
@@ -375,12 +382,14 @@ class ResumableSubscriptions(Generic[Sink]):
 
     def _grow(self, kept: _KeptSubscription[Sink], size: int) -> None:
         self._count(kept, size)
+        # Three bounds, from the smallest circle to the largest: this subscription, its client, all.
         while kept.bytes > self._settings.outbox_bytes_max:
             self._forget(kept)
         client = kept.followed.identity
         while client is not None and self.usage_bytes.of(client) > self._quotas().retained_bytes_max:
             self._halve_largest(client)
         while self._bytes > self._settings.bytes_max:
+            # Subscriptions without a client count as one client together.
             named = self.usage_bytes.most() >= self._bytes - self.usage_bytes.total
             self._halve_largest(self.usage_bytes.heaviest() if named else None)
 

@@ -112,6 +112,7 @@ _STREAM_BOUNDS = _Bounds(
     late="writing took longer than ten minutes",
     hungry="nothing was written: the machine has too little memory",
     broken="writing failed: the store cannot be read, or the machine has too little memory",
+    # A stuck stream is not replaced by itself, since the dataset has changed: see `again_if_stuck`.
     restarts_max=0,
 )
 
@@ -136,6 +137,7 @@ class Reader:
         self._store = None if store is None else store.resolve()
         self._running: set[int] = set()
         self._room = TotalBudget(lambda: self._settings.concurrent_max, "query.concurrent_max")
+        # Forks for the gateway itself, which take no room of clients; ended with it all the same.
         self._trying: set[int] = set()
         self.apply(settings, limits)
 
@@ -201,6 +203,7 @@ class Reader:
                 for quad in store.quads_for_pattern(None, None, None, name):
                     _check_written(quad)
             out.write(b"+")
+            # One pass: whatever the number of rows, the format cannot fail any more.
             store.dump(out, GRAPH_FORMATS[media_type], from_graph=name)
 
         return self._read_by(client, answer)
@@ -238,6 +241,7 @@ class Reader:
 
         await self.steady.wait()
         bounds = self._trial_bounds.of(times)
+        # Nothing but the first byte is written; reading to the end also waits for the status.
         async for _ in self._fork_answer(partial(_try_work, work), bounds, self._trying).chunks():
             pass
 
@@ -262,6 +266,7 @@ class Reader:
             if number == 0:
                 _run_child(partial(_try_work, work), sink, bounds, self._store)
             os.close(sink)
+            # So that `close` ends it while the thread of the step waits.
             self._trying.add(number)
             try:
                 ended = _wait_for(number, source, bounds.time_ms_max / 1000 + besides_s)
@@ -271,10 +276,12 @@ class Reader:
             if ended is None:
                 continue  # it was stuck
             status, told = ended
+            # SIGPROF: the limit of processor time, set by the child; SIGKILL: that of real time, sent by this process.
             if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGKILL):
                 raise LimitExceededError(bounds.late)
             if told[:1] == b"-":
                 raise _error(told[1:])
+            # It ended without a word: malloc failed at the limit of address space, where Python or Rust abort.
             if not told:
                 raise LimitExceededError(bounds.hungry)
             return
@@ -294,8 +301,7 @@ class Reader:
     def stream(self, work: Callable[[BinaryIO], None]) -> Answer:
         """The output of a work in a fork, which has the current dataset. It serves no request of a client.
 
-        Iteration raises StoreError where the output ends early, whatever `work` raised; another try may succeed. A
-        stuck fork is not replaced, since the dataset has changed: see `again_if_stuck`.
+        Iteration raises StoreError where the output ends early, whatever `work` raised; another try may succeed.
         """
 
         def stream_work(out: BinaryIO) -> None:
@@ -319,6 +325,7 @@ class Reader:
             os.nice(10)  # the loop goes first
             try:
                 work(out)
+            # MemoryError ends the child without a word, which is reported as too much memory.
             except (GatewayError, MemoryError):
                 raise
             except Exception as error:
@@ -377,6 +384,7 @@ def _wait_for(number: int, source: int, limit_s: float) -> tuple[int, bytes] | N
     poll.register(source, select.POLLIN)
     stuck = False
     while True:
+        # Not a blocking read: a fork that waits for a lock writes nothing and does not end.
         if poll.poll(_LOOK_S * 1000):
             part = os.read(source, _CHUNK)
             if not part:
@@ -403,10 +411,13 @@ class _Looks:
         """
         process = Path(f"/proc/{self._number}")
         try:
+            # The name of the process is in brackets and may have any character, brackets too, so the last one counts
+            # (proc(5)).
             state, *fields = (process / "stat").read_text().rpartition(")")[2].split()
             waits_in = (process / "wchan").read_text()
         except OSError:
             return False  # it has ended
+        # One look could meet a lock that is about to be released: two with no processor time between them do not.
         before, self._seen = self._seen, fields[10:12]  # time as a user and in the kernel
         return state == "S" and (waits_in == "0" or "futex" in waits_in) and before == self._seen  # 0: it is hidden
 
@@ -432,12 +443,14 @@ class _Child:
         loop = asyncio.get_running_loop()
         # The status of waitpid(2), when the process has ended.
         self.status: asyncio.Future[int] = loop.create_future()
+        # A pidfd is readable when its process ends. SIGCHLD is of the whole process, and others fork too.
         self._watch = os.pidfd_open(self._number)
         loop.add_reader(self._watch, self._reap, loop)
 
     def _reap(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.remove_reader(self._watch)
         os.close(self._watch)
+        # Before waitpid: afterwards the number may be that of another process, and `close` would kill it.
         self._running.discard(self._number)
         _, status = os.waitpid(self._number, 0)
         self.status.set_result(status)
@@ -482,7 +495,8 @@ class Answer:
         self._limit.cancel()
 
     def _let_go(self, child: _Child) -> None:
-        """Kills a child without waiting: until it is reaped it would keep this answer, and so the store."""
+        """Kills a child without waiting."""
+        # Until it is reaped, the callback would keep this answer, and so the store.
         child.status.remove_done_callback(self._cancel_limit)
         child.kill()
 
@@ -517,7 +531,9 @@ class Answer:
                     self._took(perf_counter() - self._begun)
                 while chunk := await self._read_chunk(stream, _CHUNK):
                     yield chunk
+            # Behind "-" the error; behind "+" nothing is left.
             members = await stream.read()
+            # Not `await` of the future itself, which a cancelled iteration would cancel for all.
             await asyncio.wait([self._child.status])
             status = self._child.status.result()
             if self._late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF):
@@ -526,6 +542,7 @@ class Answer:
                 raise _error(members)
             if not first:
                 raise LimitExceededError(self._bounds.hungry)
+            # After a "+" the child may still fail: the output is then cut, and its end must not look like one.
             if status != 0:
                 raise StoreError(self._bounds.broken)
         finally:
@@ -566,6 +583,7 @@ class Answer:
         self._let_go(self._child)
         if not self._iterated:
             self._iterated = True
+            # Iteration would have given it to a transport, which closes it.
             os.close(self._child.source)
 
 
@@ -617,20 +635,27 @@ def _run_child(work: Callable[[BinaryIO], None], sink: int, bounds: _Bounds, sto
         gc.disable()  # a garbage collection would touch, and so copy, every page
         # It must not outlive the gateway, nor keep its sockets and its lock.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The handlers are those of the event loop of the parent.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
+        # Or a signal here would write to the pipe that wakes the loop of the parent.
         signal.set_wakeup_fd(-1)
         if bounds.memory_bytes_max is not None:
+            # RLIMIT_AS counts what was inherited, too.
             address_space = _address_space() + bounds.memory_bytes_max
             resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
         if store is None:
+            # Sockets of clients above all: they would stay open for as long as the query runs.
             os.closerange(3, sink)
             os.closerange(sink + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         else:
             _keep_readable(sink, str(store))
+        # A core file would hold the dataset.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if bounds.cpu_ms_max is not None:
             signal.signal(signal.SIGPROF, signal.SIG_DFL)
+            # Processor time, so that a loaded machine does not refuse what it accepts when idle. The default action
+            # ends the process, also within native code.
             signal.setitimer(signal.ITIMER_PROF, bounds.cpu_ms_max / 1000)
         with os.fdopen(sink, "wb", buffering=_CHUNK) as out:
             try:
@@ -640,15 +665,14 @@ def _run_child(work: Callable[[BinaryIO], None], sink: int, bounds: _Bounds, sto
                 out.write(b"-" + msgspec.json.encode(members))
         status = 0
     finally:
+        # Neither atexit handlers nor buffers of the parent.
         os._exit(status)
 
 
 def _keep_readable(sink: int, store: str) -> None:
-    """Closes all files except the pipe and those that a store on disk reads.
-
-    The store cannot write: its log is closed, and no new file can be opened. So a work may change the dataset in the
-    memory of this process. New files would also get names that the parent's store gives to other files.
-    """
+    """Closes all files except the pipe and those that a store on disk reads."""
+    # The store cannot write: its log is closed, and no new file can be opened. So a work may change the dataset in the
+    # memory of this process. New files would also get names that the parent's store gives to other files.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for link in Path("/proc/self/fd").iterdir():
         number = int(link.name)
@@ -661,7 +685,9 @@ def _keep_readable(sink: int, store: str) -> None:
         if path != store and not path.startswith(f"{store}/"):
             os.close(number)
         elif fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
+            # Closed instead, the next file would get this number, and the store would write to it.
             os.dup2(nowhere, number)
+    # Last: it also forbids to open /proc/self/fd.
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
 
 
@@ -685,6 +711,7 @@ def write_answer(
     def evaluate() -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
         return query_native(store, text, default_graphs, named_graphs)
 
+    # Evaluated twice: keeping the rows would take the memory of the longest answer.
     counted = evaluate()
     if not isinstance(counted, ox.QueryBoolean):
         checked = isinstance(counted, ox.QueryTriples) and GRAPH_FORMATS[media_type] in _WITHOUT_TRIPLE_TERMS

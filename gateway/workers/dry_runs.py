@@ -139,6 +139,7 @@ class DryRun:
         dry_runs, shape = self._dry_runs, self._shape
         if self._key in dry_runs.passed or (shape is not None and shape.key in dry_runs.passed):
             return True
+        # It reads the dataset once at most. A failure says that this one is an exception.
         return shape is not None and shape.linear and self._key not in dry_runs.failed
 
     async def run(self, client: str = "") -> None:
@@ -148,6 +149,7 @@ class DryRun:
             if self.has_passed:
                 return  # another one has passed in the meantime
             dry_runs.runs += 1
+            # The text with variables for constants costs at least as much. If it passes, all texts of the shape have.
             if shape is not None and shape.key not in dry_runs.failed:
                 try:
                     await dry_runs.reader.trial(lambda: dry_runs.engine.store.select(shape.text()))
@@ -156,6 +158,7 @@ class DryRun:
                 else:
                     dry_runs.passed.add(shape.key)
                     return
+            # The general text was too dear: this one alone may pass.
             await dry_runs.reader.trial(self._work, self._requests)
             dry_runs.failed.discard(self._key)
             dry_runs.passed.add(self._key)
@@ -163,6 +166,7 @@ class DryRun:
     def took(self, seconds: float) -> None:
         """Records its processor time in the loop; above the limit it has to pass again."""
         dry_runs = self._dry_runs
+        # The dataset has grown since.
         if seconds * 1000 > dry_runs.limits.evaluation_ms_max * self._requests:
             dry_runs.passed.discard(self._key)
             dry_runs.failed.add(self._key)
@@ -233,6 +237,7 @@ class DryRuns:
             if not texts:
                 return None
             shape = None
+            # Only then the text says all of what is read; the others are remembered by themselves.
             if request.single and not request.using and access.read.every:
                 shape = self._shape(texts[0])
             # The data of a large text has cost its time already, where it was parsed.
@@ -284,6 +289,7 @@ class DryRuns:
             return True
         if shape.exponent <= 1:
             return False
+        # From above: each pattern of the product reads the whole dataset.
         looks: int = self.engine.quad_count**shape.exponent
         return looks > self.limits.evaluation_ms_max * _LOOKS_PER_MS
 
@@ -307,6 +313,7 @@ class DryRuns:
 
 def _outline(text: str, lifted: Lifted) -> _Outline | None:
     prologue, body = declarations_and_body(text)
+    # Two lexers have read the text; where they differ, nothing is known of it.
     if skeleton_of(text, len(lifted.prologue), body, constant_spans(body)) != lifted.skeleton:
         return None
     try:

@@ -57,10 +57,12 @@ class LargeUpdateParser:
             async for chunk in lines:
                 first, *others = chunk.split(b"\n")
                 rest.append(first)
+                # A chunk ends anywhere; a line is decoded when its end is there.
                 for begun in others:
                     _take(found, b"".join(rest), fresh)
                     rest = [begun]
                 await asyncio.sleep(0)  # available data is read without waiting
+            # The output ends with a newline. If it does not, the child was killed between two lines.
             if rest != [b""]:
                 raise StoreError("the update could not be parsed: the parser process ended")
             return found
@@ -92,6 +94,7 @@ def _lines(operations: list[Resolved]) -> Iterator[_Line]:
     for operation in operations:
         match operation:
             case QuadData(delete, quads, graphs):
+                # Without quads: an operation may have none, and still names graphs.
                 yield _Quads(True, delete, [], list(graphs))
                 for start in range(0, len(quads), _LINE_QUADS):
                     yield _Quads(False, delete, list(quads[start : start + _LINE_QUADS]), [])

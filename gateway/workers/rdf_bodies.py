@@ -102,6 +102,7 @@ def _statements(body: bytes, media_type: str, base: str) -> Iterator[bytes]:
     try:
         parsed = ox.parse(body, format=syntax, base_iri=base, without_named_graphs=True, rename_blank_nodes=True)
         while batch := list(islice(parsed, _BATCH)):
+            # A store spells each term in its canonical form.
             canonical = ox.Store()
             canonical.extend(batch)
             data = ox.serialize(canonical, format=ox.RdfFormat.N_TRIPLES)

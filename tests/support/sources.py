@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ class Definition(NamedTuple):
     is_class: bool
     first_line: int
     lines: int
+    """Without those that are comments: a reason makes nothing longer."""
     docstring: str | None
     members: tuple[str, ...]
     """Of a class: its functions, and attributes that are declared in it."""
@@ -46,10 +48,12 @@ def parsed(text: str) -> Source:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative import"
             modules.append((node.module or "", tuple(alias.name for alias in node.names)))
-    return Source(tuple(modules), tuple(_definitions(tree, "")), frozenset(called))
+    code = list(accumulate(not line.lstrip().startswith("#") for line in text.splitlines()))
+    return Source(tuple(modules), tuple(_definitions(tree, "", [0, *code])), frozenset(called))
 
 
-def _definitions(node: ast.AST, prefix: str) -> Iterator[Definition]:
+def _definitions(node: ast.AST, prefix: str, code: Sequence[int]) -> Iterator[Definition]:
+    """code: how many of the first lines are no comments, by their number."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             assert child.end_lineno is not None
@@ -59,13 +63,13 @@ def _definitions(node: ast.AST, prefix: str) -> Iterator[Definition]:
                 name,
                 is_class,
                 child.lineno,
-                child.end_lineno - child.lineno + 1,
+                code[child.end_lineno] - code[child.lineno - 1],
                 ast.get_docstring(child),
                 tuple(_members(child)) if is_class else (),
             )
-            yield from _definitions(child, f"{name}.")
+            yield from _definitions(child, f"{name}.", code)
         elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):  # no expression contains a definition
-            yield from _definitions(child, prefix)
+            yield from _definitions(child, prefix, code)
 
 
 def _members(node: ast.AST) -> Iterator[str]:

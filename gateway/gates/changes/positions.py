@@ -96,6 +96,7 @@ class SealedPositions:
 
     def text(self, at: LogPosition) -> str:
         content = _CONTENT.pack(*at.place, bytes.fromhex(at.mark or _NO_MARK), self._graphs)
+        # Without it, equal positions would be equal texts, and tell that nothing was committed.
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = nonce + self._cipher.encrypt(content, [self._owner, nonce])
         return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
@@ -112,11 +113,13 @@ class SealedPositions:
         except InvalidTag as error:
             raise ResetError(LOST) from error
         epoch, sequence, mark, graphs = _CONTENT.unpack(content)
+        # What it has not seen of the other graphs lies behind it.
         if graphs != self._graphs:
             raise ResetError(PERMISSIONS)
         return LogPosition((epoch, sequence), mark.hex() if sequence else "")
 
     def patch_id(self, at: LogPosition) -> Term:
+        # By the key: the id must not tell the sequence either.
         name = hmac.digest(self._key, self._owner + label(at.place).encode(), "sha256")[:16]
         return f"<urn:uuid:{uuid.UUID(bytes=name, version=5)}>"
 

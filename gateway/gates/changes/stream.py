@@ -61,6 +61,7 @@ class ChangePage(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        # The headers are those of a GET.
         body = b"" if scope["method"] == "HEAD" else bytes(self.body)
         await self._sending.send(send, self._client, body, more=False)
 
@@ -129,6 +130,7 @@ class ChangeStream(Response):
         follower, found, heartbeat = self._follower, self._found, 0.0
         tail = follower.runner.log.tail
         while not self._gone.done():
+            # Before each part: permissions may have been taken away since the last.
             follower.check()
             now = monotonic()
             if found.count:
@@ -139,6 +141,7 @@ class ChangeStream(Response):
                 await self._sending.send(send, self._client, position, more=True)
                 heartbeat = now + self._heartbeat_s
             if found.ended:
+                # All is sent, and nothing more will come.
                 if tail.closed:
                     return
                 record = asyncio.ensure_future(tail.wait(found.at.place, max(0.0, heartbeat - monotonic())))

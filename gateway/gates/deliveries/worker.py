@@ -193,6 +193,7 @@ class DeliveryContext:
             answer = await self._http.send("POST", url, request.headers, request.body)
         except UpstreamError as error:
             return Retry(str(error))
+        # WebSub, section 7: 410 says that the receiver wants nothing any more.
         if answer.status == _GONE:
             return Gone("the receiver answered 410 Gone")
         reason = failure(answer)
@@ -203,6 +204,7 @@ class DeliveryContext:
         # Where all have too much, the client with most loses what waits for the one of its deliveries with most.
         self._waiting_bytes.add(client, size)
         while size > 0 and self._waiting_bytes.total > self.runner.settings.resume.bytes_max:
+            # One notification that waits stays in any case, or nothing would ever be delivered.
             several = (worker for worker in self.workers.values() if len(worker.waiting) > 1)
             largest = max(several, key=lambda one: (self._waiting_bytes.of(one.client), one.bytes), default=None)
             if largest is None:
@@ -294,6 +296,7 @@ class DeliveryWorker:
 
     def begin(self, spuid: str, members: bytes, reset: str | None) -> None:
         self._clear()
+        # The file would keep the place of each subscription that ever was.
         if self.followed.spuid and self.followed.spuid != spuid:
             self._context.positions.forget(self.followed.spuid)
         self.followed = msgspec.structs.replace(self.followed, spuid=spuid)
@@ -302,6 +305,7 @@ class DeliveryWorker:
         self._reason = None
 
     def enqueue(self, spuid: str, sequence: int, members: bytes) -> None:
+        # Stale: it attaches behind the acknowledged place, and receives this one again.
         if not self._stale:
             self._add(WaitingNotification(spuid, sequence, members))
             # The first of them is being sent. It does not count: a first result may be larger.
@@ -324,6 +328,7 @@ class DeliveryWorker:
 
     async def stop(self, reason: str) -> None:
         async with self.attaching:
+            # The record first: a crash behind it ends the delivery at the next start as well.
             with suppress(UnknownSpuidError):  # the gateway has ended it meanwhile
                 await self._context.runner.end_delivery(self.id)
             self.end(reason)
@@ -347,6 +352,7 @@ class DeliveryWorker:
 
     def drop(self) -> None:
         """Drops what waits: it is too much. The next attempt goes on where the receiver is, or begins anew."""
+        # Nothing was acknowledged, so there is no place to go on from.
         if self.position < 0 and self._reason is None:
             self._reason = TOO_MUCH
         self._clear()
@@ -392,6 +398,7 @@ class DeliveryWorker:
             self.end(ENDED)
             return ""
         followed = self.followed
+        # A subscription of the log outlives each connection: this client is never gone.
         resume = _NEVER_GONE
         if self.position >= 0 and self._reason is None:
             resume = Resume(_NEVER_GONE.keep, followed.spuid, self.position)
@@ -401,9 +408,11 @@ class DeliveryWorker:
             async with self.attaching:
                 if self.ended:
                     return ""
+                # Its permissions are asked again with each attach: they may have been taken away.
                 await self._subscribe(resume, self._caller())
         except GatewayError as error:
             self._stale = True
+            # All others may pass: a full queue, a full disk.
             if not isinstance(error, AccessDeniedError):
                 return f"the subscription could not go on: {error}"
             await self.stop(str(error))
@@ -422,6 +431,7 @@ class DeliveryWorker:
         followed = self.followed
         self._clear()
         self._stale = False
+        # A new sink: what the one before still receives is not of this subscription.
         self.sink = WorkerSink(self, f"{self.receiver.kind} {self.id[:8]}")
         await self._context.runner.subscribe(
             followed.sparql,
@@ -435,6 +445,7 @@ class DeliveryWorker:
 
     async def follow(self, sparql: str, receiver: Receiver) -> None:
         """Follows another query, when its record is durable. Raises GatewayError; then it goes on as before."""
+        # Set before the loop subscribes, since the sink may be called within.
         before = self.followed, self.receiver
         self.receiver = receiver
         self.followed = msgspec.structs.replace(self.followed, sparql=sparql, delivery=receiver)
@@ -457,6 +468,7 @@ class DeliveryWorker:
             if self.ended or self._stale:
                 return ""
             try:
+                # Made when its turn has come: a long text does not wait in memory for a slow receiver.
                 request = await context.kind.request(self, message, self._part)
             except GatewayError as error:
                 return f"the notification cannot be made: {error}"
@@ -470,12 +482,14 @@ class DeliveryWorker:
         if isinstance(outcome, Gone):
             await self.stop(outcome.reason)
             return ""
+        # By the last answer alone, so that a receiver that recovers has a prompt place at once.
         self._slow = monotonic() - begin_s > SLOW_S
         self.sent += 1
         if isinstance(outcome, Retry):
             context.counters.failed += 1
             self.failed_s = context.wall()
             self._retry_s = outcome.pause_s
+            # A large first result is not kept for a receiver that does not take it: it is made again.
             if message.size > context.outbox_bytes_max and not self._stale:  # of a first result
                 self._reason = message.reset
                 self.drop()
@@ -487,6 +501,7 @@ class DeliveryWorker:
         else:
             self.failures, self.error, self._decision = 0, "", None
             if self.waiting and self.waiting[0] is message:
+                # The queue may have been dropped meanwhile.
                 self._part = request.following
         return ""
 
@@ -509,6 +524,7 @@ class DeliveryWorker:
         self.error = reason
         settings = context.settings
         first_s = settings.backoff_ms / 1000
+        # Retry-After (RFC 9110, 10.2.3) may lengthen the pause, never shorten it.
         pause = max(self._retry_s, back_off_s(self.failures, first_s, settings.backoff_s_max, context.random.uniform))
         self._retry_s = 0.0
         logger.debug("delivery failed", delivery=self.id, failures=self.failures, reason=reason)
@@ -518,6 +534,7 @@ class DeliveryWorker:
         end_s = None if self.dead else monotonic() + pause
         self.next_s = end_s
         while not self.ended and self._decision is None:
+            # Notifications that arrive wake it too; the pause goes on.
             left = None if end_s is None else end_s - monotonic()
             if left is not None and left <= 0:
                 break

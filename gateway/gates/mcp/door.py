@@ -88,6 +88,7 @@ class ModelContext:
     async def _answer(self, request: Request, caller: Caller) -> Response:
         """One message. It ends early when its client disconnects."""
         body = await small_body(request, BODY_BYTES_MAX)
+        # A model's host gives up after its own time. A query that nobody waits for would hold a place of the queue.
         left = asyncio.ensure_future(wait_for_disconnect(request.receive))
         exchange = _AsgiExchange(body, left)
         served = asyncio.ensure_future(self._serve({**request.scope, _CALLER: caller}, exchange))
@@ -100,9 +101,11 @@ class ModelContext:
         finally:
             left.cancel()
             served.cancel()
+            # Cancelled is not ended yet: without the wait the SDK's own tasks could outlive the request.
             await asyncio.wait({served})
 
     async def _serve(self, scope: MutableMapping[str, Any], exchange: _AsgiExchange) -> None:
+        # One for each request: the SDK's manager can be run only once, and without sessions there is nothing to keep.
         manager = StreamableHTTPSessionManager(
             self._server, json_response=True, stateless=True, max_request_body_size=BODY_BYTES_MAX
         )
@@ -116,6 +119,7 @@ class ModelContext:
         return types.ListToolsResult(tools=[tool.definition for tool in self._tools.values() if tool.permits(access)])
 
     async def _call_tool(self, context: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        # By name from all: a tool that the caller may not use is answered with the refusal, and the refusal is audited.
         tool = self._tools.get(params.name)
         if tool is None:
             raise MCPError(
@@ -164,6 +168,7 @@ class _AsgiExchange:
         self._parts: list[bytes] = []
 
     async def receive(self) -> Message:
+        # Asked again after the body, the SDK wants to know of the disconnect, and must not be told of it too early.
         if self._body is None:
             await asyncio.wait({self._left})
             return {"type": "http.disconnect"}
@@ -179,5 +184,6 @@ class _AsgiExchange:
     def response(self) -> Response:
         assert self._start is not None, "each request is answered"
         answer = Response(b"".join(self._parts), self._start["status"])
+        # The SDK's headers, in place of those that Starlette has made.
         answer.raw_headers = list(self._start.get("headers", ()))
         return answer

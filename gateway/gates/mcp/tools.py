@@ -33,6 +33,7 @@ SPARQL_TOOL: Final = "sparql-query"
 REQUEST_ID: Final = "request_id"
 
 _OTHER = re.compile(r"[^A-Za-z0-9_-]+")
+# The first block of comment lines of a query is what its author wrote for people; a model reads it as well.
 _COMMENT = re.compile(r"(?m)(?:^[ \t]*#[^\n]*\n?)+")
 _ADDITIVE = ("CREATE", "ADD")
 _REQUEST_ID_SCHEMA: Final = {
@@ -69,6 +70,8 @@ class QueryTool:
             default, _ = dataset_of(self.sample, None, None, visible, "read").graphs(lambda graph: True)
         except AccessDeniedError:
             return False
+        # A caller without any default graph still gets rows by GRAPH. By tokens, since the word may also be in a string
+        # or a comment.
         names_graphs = any(token.is_word("GRAPH") for token in tokens(self.sample))
         return access.read.names != frozenset() and (default is None or len(default) > 0 or names_graphs)
 
@@ -132,6 +135,8 @@ def tools(applications: Sequence[Application], settings: McpSettings) -> dict[st
     for application in applications:
         entries += [(application, name, entry) for name, entry in application.profile.queries.items()]
         if settings.updates:
+            # Off unless the operator says so: a model that reads a dataset may be talked into things by what stands in
+            # it.
             entries += [(application, name, entry) for name, entry in application.profile.updates.items()]
     found: dict[str, AnyTool] = {}
     if settings.sparql:
@@ -151,12 +156,15 @@ def _names(entries: Sequence[tuple[Application, str, Query | Update]]) -> Iterat
     """``<application>-<query>`` in the characters of the protocol. A name that had to be changed, or that two would
     have, ends with a digest: it stays the same when other queries come and go."""
     plain = [f"{application.name}-{name}" for application, name, _ in entries]
+    # Counted with the tool of the gateway: no application may take its name and answer in its place.
     counts = Counter([SPARQL_TOOL, *plain])
     for text, (application, name, entry) in zip(plain, entries, strict=True):
         if counts[text] == 1 and len(text) <= NAME_CHARACTERS_MAX and not _OTHER.search(text):
             yield text
             continue
+        # With the type: a query and an update of the same name are two tools.
         identity = "\n".join((type(entry).__name__, application.name, name))
+        # A name may have a lone surrogate, which UTF-8 has no bytes for.
         digest = sha256(identity.encode(errors="surrogatepass")).hexdigest()[:8]
         yield f"{_OTHER.sub('_', text)[: NAME_CHARACTERS_MAX - 9]}-{digest}"
 
@@ -181,6 +189,7 @@ def _update_tool(tool: str, application: Application, name: str, update: Update)
     """Raises RequestError."""
     operations = resolved(application.profile.whole_update_text(name, samples(update)))
     schema = input_schema(update, application.profile.expand)
+    # Otherwise the binding of the operator would be taken for the id, and a second, different update for a retry.
     if REQUEST_ID in schema["properties"]:
         raise MalformedRequestError(f"the forced binding {REQUEST_ID} has the name of an argument of all updates")
     schema["properties"][REQUEST_ID] = _REQUEST_ID_SCHEMA
@@ -194,6 +203,7 @@ def _update_tool(tool: str, application: Application, name: str, update: Update)
         annotations=types.ToolAnnotations(
             read_only_hint=False,
             destructive_hint=not all(map(_adds, operations)),
+            # Each call of a delayed update sets another timer.
             idempotent_hint=not delayed and all(map(_repeatable, operations)),
             open_world_hint=False,
         ),

@@ -259,6 +259,7 @@ def _test(found: QueryTerm) -> str:
     if found.operator not in ("==", "!="):
         [value] = found.choices
         assert isinstance(value, QueryValue)
+        # A value of another type is no error here: the term is not fulfilled.
         return f"COALESCE({_comparison(value, found.operator)}, false)"
     tests = []
     for choice in found.choices:
@@ -267,6 +268,7 @@ def _test(found: QueryTerm) -> str:
         else:
             tests.append(f"COALESCE({_comparison(choice, '=')}, false)")
     joined = f"({' || '.join(tests)})"
+    # An entity that has a value which differs fulfils !=; one without the attribute does not.
     return joined if found.operator == "==" else f"!{joined}"
 
 
@@ -291,6 +293,7 @@ def _comparison(value: QueryValue, sign: str) -> str:
 
 def _number(text: str) -> Term:
     digits = sum(map(str.isdigit, text))
+    # More digits than a decimal of the store has.
     if "e" in text.lower() or digits > 18:
         return literal(text, datatype=XSD + "double")
     return literal(text, datatype=XSD + ("decimal" if "." in text else "integer"))

@@ -68,6 +68,7 @@ class ContextNames:
         found = _CORE_TERMS.get(name) or self.terms.get(name)
         if found is None and ":" in name:
             prefix, _, local = name.partition(":")
+            # `http://...` is an IRI even if somebody defines a term `http` (JSON-LD 1.1 API, 5.2.2).
             before = None if local.startswith("//") else self.terms.get(prefix)
             found = name if before is None else before + local
         elif found is None and _NAME.fullmatch(name):
@@ -90,6 +91,8 @@ class ContextNames:
 
     def __post_init__(self) -> None:
         found: dict[str, str] = {}
+        # The longest first, so that the shortest stays in the dict; the name decides among equals, or answers would
+        # differ by the order of the context.
         for name, value in sorted({**self.terms, **_CORE_TERMS}.items(), key=lambda item: (-len(item[0]), item[0])):
             if (_NAME.fullmatch(name) and name not in _CORE_TERMS) or _CORE_TERMS.get(name) == value:
                 found[value] = name
@@ -116,6 +119,8 @@ class KnownContexts:
                     f"ngsild.contexts: {url!r}: {path}: {error}; save the context there"
                 ) from error
             self._known[url] = document.get("@context") if isinstance(document, dict) else document
+        # Now and not with the first request: an operator's file that is wrong has to stop the start. After all are
+        # read, since one may name another.
         for url in files:
             try:
                 self.names(url)
@@ -175,6 +180,7 @@ class _ContextReading:
                 if not isinstance(text, str) or not is_absolute(text):
                     raise MalformedRequestError(f"@context: @vocab is an absolute IRI, not {excerpt(text)}")
                 self.vocabulary = text
+            # Keywords such as @version, aliases of keywords, and terms set to null say nothing about names here.
             elif name.startswith("@") or text is None or (isinstance(text, str) and text.startswith("@")):
                 continue
             elif not isinstance(text, str):
@@ -183,11 +189,13 @@ class _ContextReading:
                 found[name] = text
         if len(self.terms) + len(found) > TERMS_MAX:
             raise LimitExceededError(f"@context: there may be {TERMS_MAX} terms")
+        # After the loop above: a definition may use a prefix that stands behind it.
         for name, text in found.items():
             self.terms[name] = self._absolute(found, name, text)
 
     def _absolute(self, found: Mapping[str, str], name: str, text: str) -> str:
         """A term's IRI, which may be written with a prefix or another term of the context."""
+        # Two definitions may lead to each other.
         for _ in range(STEPS_MAX):
             prefix, colon, local = text.partition(":")
             if colon and not local.startswith("//") and prefix in found and found[prefix] != text:

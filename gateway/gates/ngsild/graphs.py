@@ -41,6 +41,8 @@ def _newest(stream: str) -> tuple[str, str]:
     return (
         f"{stream} a {STREAM_TYPE} . {found} OPTIONAL {{ ?o {_TIME} ?t }}",
         f"{stream} a {STREAM_TYPE} . GRAPH ?h {{ {found} . ?o {_TIME} ?t }} "
+        # Two events of the same instant have to have one newest, or the entity had two values: the greater name
+        # decides.
         f"FILTER NOT EXISTS {{ {later} FILTER(?t2 > ?t || (?t2 = ?t && STR(?o2) > STR(?o))) }}",
     )
 
@@ -53,6 +55,7 @@ class EntityGraphs:
         self._nodes = f"{base_iri}ngsi-ld/attribute/"
 
     def node(self, entity: Term, attribute: Term) -> Term:
+        # Known from entity and attribute alone, so an update replaces a value without reading it first.
         return iri(self._nodes + hashlib.sha256(f"{entity} {attribute}".encode()).hexdigest()[:32])
 
     def entities(self, types: Collection[Term]) -> str:
@@ -60,6 +63,7 @@ class EntityGraphs:
         kept = f"GRAPH {self.graph} {{ ?e a ?type }} FILTER(?type NOT IN ({_KINDS}))"
         if types:
             kept += f" FILTER(?type IN ({', '.join(types)}))"
+        # The second branch would look at all streams only to throw them away.
         if types and STREAM_TYPE not in types:
             return f"{kept} FILTER(ISIRI(?e))"
         return f"{{ {kept} }} UNION {{ ?e a {STREAM_TYPE} }} FILTER(ISIRI(?e))"
@@ -86,6 +90,8 @@ class EntityGraphs:
             newest = _newest("?e")
             if member == "observedAt":
                 newest = (
+                    # The time is what is asked for, so it takes the name of the value. `?t2` before `?t`, which is a
+                    # part of it.
                     newest[0].replace("?v", "?r").replace("?t", "?v"),
                     newest[1].replace("?v", "?r").replace("?t2", "?x").replace("?t", "?v"),
                 )

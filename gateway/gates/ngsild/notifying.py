@@ -94,6 +94,7 @@ class EntityNotifications:
         sealed = ""
         if wanted.headers:
             pairs = [{"key": key, "value": value} for key, value in wanted.headers.items()]
+            # Tokens for receivers, and the change log is shipped.
             sealed = self.deliveries.keys.seal(identifier, msgspec.json.encode(pairs).decode())
         kept = SubscriptionDocument(dict(wanted.kept), list(context), list(q), sealed)
         return msgspec.json.encode(kept).decode()
@@ -111,6 +112,7 @@ class EntityNotifications:
     def resolve(self, receiver: Receiver) -> KnownSubscription:
         """Raises GatewayError where a context is not known any more, or the headers cannot be read."""
         text, found = self._known.get(receiver.id, ("", None))
+        # Parsed once for each change of the subscription, not for each notification.
         if found is None or text != receiver.document:
             document = document_of(receiver)
             members = self.members(receiver, document)
@@ -233,6 +235,7 @@ class EntityNotifications:
                 if len(entities) == 1:
                     logger.warning("entity not notified", delivery=worker.id, entity=entities[0], reason=error)
                     return {}
+                # The limit is that of one answer: halves are below it, unless one entity alone is above.
                 half = len(entities) // 2
                 found = await self._entities(reading, entities[:half], worker)
                 return found | await self._entities(reading, entities[half:], worker)

@@ -55,9 +55,11 @@ class Watching:
         self._graphs = graphs
         self._existence = bool(subscription.triggers & _EXISTENCE)
         watched = subscription.watched
-        self._id_tests: tuple[Term, ...] = watched if 0 < len(watched) <= _NAMED_MAX else ()
+        self._named_attributes: tuple[Term, ...] = watched if 0 < len(watched) <= _NAMED_MAX else ()
+        # A branch for each attribute finds a change by its predicate at once; with too many, one branch looks at all
+        # and filters.
         if self._cost() > PATTERNS_MAX:
-            self._id_tests = ()
+            self._named_attributes = ()
 
     @property
     def _streams(self) -> list[EntitySelector] | None:
@@ -84,15 +86,16 @@ class Watching:
     def _branches(self) -> Iterator[str]:
         graphs, watched, selectors = self._graphs, self._wanted.watched, self._wanted.selectors
         kind = _kind(selectors)
-        for number, attribute in enumerate(self._id_tests):
+        for number, attribute in enumerate(self._named_attributes):
             found, condition = _selection(graphs, selectors, f"n{number}")
             yield f"{found} {graphs.value_pattern(attribute, str(number), kind)} {condition}"
-        if not self._id_tests:
+        if not self._named_attributes:
             found, condition = _selection(graphs, selectors, "n0")
             listed = f"FILTER(?a IN ({', '.join(watched)}))" if watched else ""
             yield f"{found} {graphs.value_pattern('?a', '0', kind)} {listed} {condition}"
         if self._existence:
             found, condition = _selection(graphs, selectors, "z")
+            # Whether the entity is there at all, and its types: two rows that enter and leave with it.
             yield f"SELECT DISTINCT ?e {{ {found} {graphs.type_pattern('?z', kind=kind)} {condition} }}"
             found, condition = _selection(graphs, selectors, "y")
             yield f"{found} {graphs.type_pattern('?y', kind=kind)} {condition}"
@@ -105,7 +108,7 @@ class Watching:
 
     def _cost(self) -> int:
         typed = sum(1 for one in self._wanted.selectors if one.types)
-        cost = max(1, len(self._id_tests)) * (7 + typed)
+        cost = max(1, len(self._named_attributes)) * (7 + typed)
         if self._existence:
             cost += 2 * (1 + typed)
         if self._streams is not None:
@@ -127,6 +130,7 @@ class Watching:
             change.types = old.types
             for name in sorted(new.attributes.keys() | old.attributes.keys()):
                 values = old.attributes.get(name, set()), new.attributes.get(name, set())
+                # The type or another attribute of the row may have changed, and not the value.
                 if values[0] != values[1]:
                     change.attributes[name] = _first(values[0]), _first(values[1])
             found[entity] = change
@@ -136,6 +140,7 @@ class Watching:
         found: dict[Term, _Parts] = {}
         for row in rows:
             parts = found.setdefault(row["e"], _Parts())
+            # All rows of an entity have the same.
             parts.matches = row.get("ok") == _TRUE
             attribute = self._attribute(row)
             if attribute is not None:
@@ -149,14 +154,16 @@ class Watching:
 
     def _attribute(self, row: dict[str, Term]) -> tuple[Term, Attribute] | None:
         """The attribute that a row tells of, if it does."""
-        for suffix in (*map(str, range(max(1, len(self._id_tests)))), _STREAM):
+        for suffix in (*map(str, range(max(1, len(self._named_attributes)))), _STREAM):
             if f"v{suffix}" not in row:
                 continue
             plain = {name: row[name + suffix] for name in ("v", "t", "unit", "code") if name + suffix in row}
             if suffix == _STREAM:
                 return RESULT, attribute_of("Property", plain)
             kind = KIND_TERMS[row[f"k{suffix}"]]
-            return self._id_tests[int(suffix)] if self._id_tests else row["a"], attribute_of(kind, plain)
+            return self._named_attributes[int(suffix)] if self._named_attributes else row["a"], attribute_of(
+                kind, plain
+            )
         return None
 
 

@@ -61,6 +61,7 @@ class _Function(NamedTuple):
 
 
 def _round(value: str) -> str:
+    # OData rounds halves away from zero, SPARQL towards positive infinity.
     return f"IF({value} < 0, -ROUND(-{value}), ROUND({value}))"
 
 
@@ -126,6 +127,7 @@ class CompiledOptions:
     def filter(self, expression: Expression) -> None:
         """Only what the expression is true of. Raises ExpressionError."""
         self._option = "$filter"
+        # A filter of OData keeps what is true; null and errors are not.
         self.binds.append(f"FILTER({self._truth(expression)})")
 
     def order(self, key: SortKey) -> str:
@@ -154,12 +156,14 @@ class CompiledOptions:
         variable = self._bound.get(found.text)
         if variable is None:
             variable = self._bound[found.text] = self._names.new()
+            # The text of a nested expression would double with each use.
             self.binds.append(f"BIND({found.text} AS {variable})")
         return _Compiled(variable, found.type, atomic=True)
 
     def _truth(self, expression: Expression) -> str:
         found = self._compile(expression)
         if found.type == "null":
+            # An error is how SPARQL has null: it passes through operators, and COALESCE catches it.
             return "(1/0)"
         if found.type != "boolean":
             cure = "; write result eq true" if found.type == "any" else "; compare it with eq, ne, gt, ge, lt or le"
@@ -187,6 +191,8 @@ class CompiledOptions:
             self._check_comparable(expression, left, right)
             if "null" in (left.type, right.type):
                 return _Compiled("false", "boolean", atomic=True)
+            # A comparison with null is false (OData URL Conventions 5.1.1.1), while SPARQL has an error, which `not`
+            # would keep.
             return _Compiled(f"COALESCE({left.text} {_COMPARED[name]} {right.text}, false)", "boolean")
         return self._arithmetic(expression)
 
@@ -283,9 +289,11 @@ class CompiledOptions:
             return "true"
         if "null" in (left.type, right.type):
             return f"(!{self._is_known(left if right.type == 'null' else right)})"
+        # A constant is never null, so the short form is enough.
         if isinstance(first, ODataLiteral) or isinstance(second, ODataLiteral):
             return f"COALESCE({left.text} = {right.text}, false)"
         left, right = self._once(left), self._once(right)
+        # null eq null is true.
         return f"COALESCE({left.text} = {right.text}, !{self._is_known(left)} && !{self._is_known(right)})"
 
     def _is_known(self, found: _Compiled) -> str:

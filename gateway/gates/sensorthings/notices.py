@@ -142,6 +142,7 @@ class NoticeSink:
         if self.behind or (self.notices and self._waiting + len(rows) > ROWS_MAX):
             self.behind = True
         else:
+            # A new value replaces the retained message by itself. Only a stream without one has to be cleared.
             left = {row["stream"] for row in removed} - {row["stream"] for row in rows}
             self.notices.append(_Notice(sequence, rows, frozenset(left)))
             self._waiting += len(rows)
@@ -183,7 +184,11 @@ class Notices:
             raise ConfigurationError("sensorthings.mqtt needs a broker; set host in [mqtt]")
         broker = mqtt.all_brokers()["default"]
         self._broker: BrokerSettings = msgspec.structs.replace(
-            broker, client_id=f"{broker.session}-sensorthings", canary_s=0, shared=""
+            # A client id of its own: with that of the adapter, each would end the connection of the other.
+            broker,
+            client_id=f"{broker.session}-sensorthings",
+            canary_s=0,
+            shared="",
         )
         self._credentials = read_credentials(broker, "mqtt")
         self._runner = runner
@@ -238,6 +243,7 @@ class Notices:
 
     async def _publish_all(self, connection: BrokerConnection, listener: _Listener) -> None:
         await listener.accepted.wait()
+        # Counted when the broker accepts: a failure afterwards is a first one, and the pause short again.
         self._connections += 1
         logger.info("observations are published", broker=self._broker.host, topic=f"{self._topic}/#")
         try:
@@ -245,6 +251,7 @@ class Notices:
                 for number in range(len(QUERIES)):
                     tasks.create_task(self._publish_query(connection, number), name=f"observations {number}")
         except ExceptionGroup as errors:
+            # Either query ends the connection; their errors have one reason as a rule.
             raise errors.exceptions[0] from None
 
     async def _publish_query(self, connection: BrokerConnection, number: int) -> None:
@@ -256,6 +263,7 @@ class Notices:
             try:
                 if place is None or place.spuid != spuid:
                     await self._begin(connection, spuid, number)
+                # What left while nothing was published has no notification.
                 await self._clear(connection, self._retained.topics)
                 await self._follow(connection, sink, spuid, number)
             finally:
@@ -323,14 +331,18 @@ class Notices:
             await self._publish(connection, notice.rows)
             if notice.left:
                 await self._clear(connection, notice.left)
+            # Behind the acknowledgements of the broker: a crash before repeats, and loses nothing.
             self._places[number] = _AcknowledgedPlace(spuid, notice.sequence, begins)
+            # Once for all that were waiting, not for each: it wears the card.
             if not sink.notices:
                 self._keep_places()
 
     async def _publish(self, connection: BrokerConnection, rows: Sequence[_Row]) -> None:
         """Returns when the broker has acknowledged all. Raises UpstreamError, OSError."""
         async with self._publishing:
+            # Noted before they are published: a retained message that nobody knows of could never be deleted.
             await self._note({row["stream"]: self._topics(row["stream"]) for row in rows if is_iri(row["stream"])})
+            # Some at a time, so that a large first result does not fill the send buffer.
             for start in range(0, len(rows), _AT_ONCE):
                 messages = [one for row in rows[start : start + _AT_ONCE] for one in self._messages(row)]
                 sent = [connection.publish(topic, payload, 1, retain=retain) for topic, payload, retain in messages]
@@ -351,6 +363,7 @@ class Notices:
                 for first in range(0, len(gone), _AT_ONCE):
                     part = gone[first : first + _AT_ONCE]
                     await asyncio.gather(*(connection.publish(topic, b"", 1, retain=True) for topic in part))
+                # And forgotten after they are deleted, for the same reason.
                 await self._note(wanted)
 
     async def _live(self, streams: Sequence[Term]) -> set[Term]:

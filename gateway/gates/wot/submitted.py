@@ -84,6 +84,7 @@ def parse_description(body: bytes) -> Submitted:
         raise InvalidDescriptionError([Fault("(root)", "send a JSON object, the Thing Description")])
     if _depth_over(document, DEPTH_MAX):
         raise InvalidDescriptionError([Fault("(root)", f"nested deeper than {DEPTH_MAX} levels; make it flatter")])
+    # The generator stops at the most: a hostile description could have millions.
     faults = [fault for fault, _ in zip(_structure(document), range(FAULTS_MAX), strict=False)]
     if faults:
         raise InvalidDescriptionError(faults)
@@ -167,6 +168,7 @@ def device_of(found: Submitted, identifier: str, settings: Settings, registry: R
     for kind in ADAPTER_KINDS:
         of_kind = DatasetRules(registry.base_iri, kind=kind)
         of_kind.change(rows, ())
+        # The adapters check the rules as they would those of the dataset, so a description cannot bring in others.
         problems = of_kind.problems()
         if problems:
             raise InvalidDescriptionError([Fault("(root)", plain(text, 400)) for text in problems.values()])
@@ -218,6 +220,7 @@ class _Reading:
             write = self._form(one, one, field, ("writeproperty",))
         if read is None and write is None:
             raise UnusableError(f"{field}.forms", "no form reads or writes a value; see op")
+        # An object as a state would have to be written as a whole; its members are read one by one.
         if write is not None and one.get("type") != "object":
             self._actuator(name, one, one, write, read, field)
         elif read is not None:

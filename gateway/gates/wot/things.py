@@ -259,10 +259,13 @@ def _sensors(node: Term, facts: _Facts, base_iri: str) -> Iterator[ThingProperty
             found = facts[part]
             kind = _iri_among(found, v.OBSERVED_PROPERTY)
             own = name if len(parts) == 1 else f"{name}/{_local(lexical(kind), base_iri) if kind else ''}"
+            # Names are keys of JSON objects, and of the URLs of forms.
             if own in taken:
                 own = f"{own}/{_local(lexical(part), base_iri)}"
             taken.add(own)
             live = iri(v.STREAM) not in found.get(v.RDF_TYPE, ())
+            # The values of now decide, and what the kind usually has where there are none: a client may have written
+            # others.
             known = found.get(v.HAS_SIMPLE_RESULT if live else v.LIVE_OBSERVATION, set())
             schema = common_type(known) or _usual(kind)
             units = found.get(v.HAS_UNIT) or found.get(v.UNKNOWN_UNIT)
@@ -338,6 +341,8 @@ def _takes(rules: Iterable[Term]) -> _Takes:
         if isinstance(table, dict):
             values = table.get("values")
             words = list(values)[:WORDS_MAX] if isinstance(values, dict) else []
+            # The first table that has the form, in the order of the texts, so that the description does not change with
+            # the order of the store.
             return _Takes(words, _finite(table.get("minimum")), _finite(table.get("maximum")))
     return _Takes([], None, None)
 
@@ -351,6 +356,7 @@ def _finite(value: object) -> float | None:
 def _state_schema(found: dict[str, set[Term]], kind: Term | None) -> Schema:
     """The schema of the states that an actuator takes."""
     takes = _takes(found.get(v.RULE, ()))
+    # Words of the command are all that the device takes.
     if takes.words:
         if set(takes.words) <= {"true", "false"}:
             return {"type": "boolean"}
@@ -401,6 +407,7 @@ def _event_values(series: Term) -> str:
 
 def in_order(rows: Iterable[Row]) -> list[Term]:
     """The values of rows of `ThingProperty.query`, the newest last."""
+    # A row of a live observation has no time; the value then decides, so that the order does not depend on the store.
     ordered = sorted(rows, key=lambda row: (order_key(row[1] if len(row) > 1 else None), order_key(row[0])))
     return [row[0] for row in ordered if row[0] is not None]
 
