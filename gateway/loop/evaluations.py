@@ -15,6 +15,8 @@ from hashlib import blake2b
 from time import perf_counter, thread_time
 from typing import Any
 
+import msgspec
+
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.core import Engine
 from lamplighter.engine.delta import QuadDelta
@@ -22,7 +24,7 @@ from lamplighter.engine.errors import GatewayError, LimitExceededError, RequestE
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.slices import LONG
 from lamplighter.engine.store.quad_store import SelectRun
-from lamplighter.engine.terms import Bag
+from lamplighter.engine.terms import Bag, Binding
 from lamplighter.engine.updating.request import Request
 from lamplighter.engine.work import PlanExceededError
 from lamplighter.gateway.loop.queue import LiveSettings, not_registered
@@ -40,6 +42,34 @@ EVALUATIONS_MS_MAX = 20
 """Processor time that the store took last for what it evaluates for a commit; beyond, the commit is a long step."""
 CHARACTER_S = 1e-5
 """Time for the data in each character of a text, on a busy machine."""
+
+
+SOLUTIONS_MAX = 10_000
+"""Solutions that a fork returns. More are evaluated once more: to write and read them takes as long."""
+SOLUTIONS_BYTES_MAX = 1024 * 1024
+"""Bytes of them, which take 10 ms to read."""
+
+
+class _Solutions(msgspec.Struct, array_like=True):
+    """What a fork found. ms: processor time that it took."""
+
+    ms: float
+    variables: tuple[str, ...]
+    rows: list[Binding]
+
+
+_decode = msgspec.json.Decoder(_Solutions).decode
+
+
+def _evaluate(select: SelectRun) -> bytes:
+    """The solutions of a query, in a fork; nothing if they are many."""
+    begun = thread_time()
+    bag = select()
+    if len(bag) > SOLUTIONS_MAX:
+        return b""
+    found = _Solutions((thread_time() - begun) * 1000, tuple(bag.variables), list(bag.rows))
+    encoded = msgspec.json.encode(found)
+    return encoded if len(encoded) <= SOLUTIONS_BYTES_MAX else b""
 
 
 class _SeveralRiskyError(BaseException):
@@ -202,16 +232,18 @@ class Evaluations:
         return any(self._dry_runs.risky(text) for text in texts)
 
     def measure_select(self, text: str, select: SelectRun) -> Bag:
-        """The result of a SELECT of the engine's. A risky one is evaluated by a fork before.
+        """The result of a SELECT of the engine's. A risky one is evaluated by a fork, which has the same dataset: its
+        solutions are the result, unless they are many.
 
         Raises LimitExceededError, and TooMuchWork while a commit is matched.
         """
         if os.getpid() != self._process:
             return self._select_in_fork(select)  # it is being tried
-        if not self._together and self._dry_runs.risky(text):
-            self._try_one(select)
+        risky = not self._together and self._dry_runs.risky(text)
+        solutions = self._try_one(select) if risky else None
+        found = None if solutions is None else Bag(solutions.variables, solutions.rows)
         if not self.following:
-            return select()
+            return select() if found is None else found
         ms_max = self._current.settings.limits.evaluation_ms_max
         begun = thread_time()
 
@@ -220,26 +252,27 @@ class Evaluations:
             if (thread_time() - begun) * 1000 > OVERRUNS_MAX * ms_max:
                 raise self._engine.work.exceeded()
 
-        result = select(check)
+        result = select(check) if found is None else found
         evaluation = self._last.of(text)
-        evaluation.ms = (thread_time() - begun) * 1000
+        evaluation.ms = (thread_time() - begun) * 1000 if solutions is None else solutions.ms
         evaluation.overruns = evaluation.overruns + 1 if evaluation.ms > ms_max else 0
         if evaluation.overruns >= OVERRUNS_MAX:
             self.too_slow[text] = evaluation.ms
         return result
 
-    def _try_one(self, select: SelectRun) -> None:
+    def _try_one(self, select: SelectRun) -> _Solutions | None:
         if self._tried:
             raise _SeveralRiskyError
-        self._try_here(select)
+        encoded = self._try_here(lambda: _evaluate(select))
         if self._tried is not None:
             self._tried += 1
+        return _decode(encoded) if encoded else None
 
-    def _try_here(self, work: Callable[[], object], besides_s: float = 0.0, times: int = 1) -> None:
+    def _try_here(self, work: Callable[[], object], besides_s: float = 0.0, times: int = 1) -> bytes:
         if not self.following and not self._slicer.elsewhere:
             self._slicer.begin(LONG)  # the loop is not to wait for a fork
         try:
-            self._reader.try_here(work, besides_s, times)
+            return self._reader.try_here(work, besides_s, times)
         except LimitExceededError:
             if self.following:
                 raise self._engine.work.exceeded() from None

@@ -245,11 +245,12 @@ class Reader:
         async for _ in self._fork_answer(partial(_try_work, work), bounds, self._trying).chunks():
             pass
 
-    def try_here(self, work: Callable[[], object], besides_s: float = 0.0, times: int = 1) -> None:
+    def try_here(self, work: Callable[[], object], besides_s: float = 0.0, times: int = 1) -> bytes:
         """As `trial`, within a running step: its thread waits, and the fork has the current dataset.
 
-        besides_s: for what the limit of processor time does not count. Raises LimitExceededError. Where no process can
-        be started, or each one is stuck, the work counts as passed.
+        besides_s: for what the limit of processor time does not count. Returns the bytes that the work returned; none
+        if it returned something else or failed. Raises LimitExceededError. Where no process can be started, or each
+        one is stuck, the work counts as passed.
         """
         bounds = self._trial_bounds.of(times)
         for _ in range(_RESTARTS_MAX):
@@ -262,7 +263,7 @@ class Reader:
                 os.close(source)
                 os.close(sink)
                 logger.warning("trial not started", reason=error.strerror)
-                return
+                break
             if number == 0:
                 _run_child(partial(_try_work, work), sink, bounds, self._store)
             os.close(sink)
@@ -284,7 +285,8 @@ class Reader:
             # It ended without a word: malloc failed at the limit of address space, where Python or Rust abort.
             if not told:
                 raise LimitExceededError(bounds.hungry)
-            return
+            return told[1:]
+        return b""
 
     def parse(self, work: Callable[[BinaryIO], None]) -> Answer:
         """The output of a work that parses a client's text in a fork, behind a ``+``; its errors are raised here.
@@ -366,15 +368,15 @@ async def again_if_stuck(work: Callable[[], Awaitable[Outcome]]) -> Outcome:
 
 
 def _try_work(work: Callable[[], object], out: BinaryIO) -> None:
-    """Whether a work is done or not, in a fork."""
+    """Whether a work is done or not, in a fork, and the bytes that it returned."""
     try:
-        work()
+        found = work()
     except (LimitExceededError, MemoryError):
         raise
     except Exception:
         out.write(b"!")
     else:
-        out.write(b"+")
+        out.write(b"+" + (found if isinstance(found, bytes) else b""))
 
 
 def _wait_for(number: int, source: int, limit_s: float) -> tuple[int, bytes] | None:

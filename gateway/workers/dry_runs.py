@@ -13,8 +13,9 @@ A WHERE with a single triple pattern that has a constant needs no dry run: the d
 expressions may make long texts or search for patterns, or if it asks for the names of graphs.
 
 The dataset grows after a passed dry run, and one quad may join two halves of it. So before each evaluation by the store
-the loop checks whether it is `risky`, by the size of the dataset and the number of patterns, and then runs it in a
-fork first (`Reader.try_here`). Each evaluation in the loop is measured too: above the limit, it has to pass again.
+the loop checks whether it is `risky`, by the size of the dataset and the number of patterns, and then has a fork
+evaluate it (`Reader.try_here`), whose solutions count. Each evaluation in the loop is measured too: above the limit, it
+has to pass again.
 """
 
 from __future__ import annotations

@@ -16,8 +16,10 @@ from lamplighter.engine.access import FULL
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import LimitExceededError, QueueFullError
 from lamplighter.engine.protocol import Resume
+from lamplighter.engine.store import quad_store
 from lamplighter.engine.updating import updates as request_texts
 from lamplighter.engine.updating.by_store import UsingGraphs
+from lamplighter.gateway.loop import evaluations
 from lamplighter.gateway.loop.queue import OrderedLane
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
@@ -422,9 +424,9 @@ async def test_an_update_with_many_risky_evaluations_has_two_forks(
     forks: list[object] = []
     try_here = Reader.try_here
 
-    def counted(reader: Reader, work: Callable[[], object], *limits: Any) -> None:
+    def counted(reader: Reader, work: Callable[[], object], *limits: Any) -> bytes:
         forks.append(work)
-        try_here(reader, work, *limits)
+        return try_here(reader, work, *limits)
 
     monkeypatch.setattr(Reader, "try_here", counted)
     async with recovered_runner(tmp_path) as runner:
@@ -488,9 +490,9 @@ async def test_a_due_update_and_a_reaction_have_the_trial_too(tmp_path: Path, mo
     here: list[int] = []
     really_try = Reader.try_here
 
-    def try_here(reader: Reader, work: Any, *bounds: Any) -> None:
+    def try_here(reader: Reader, work: Any, *bounds: Any) -> bytes:
         here.append(1)
-        really_try(reader, work, *bounds)
+        return really_try(reader, work, *bounds)
 
     monkeypatch.setattr(Reader, "try_here", try_here)
     clock, settings = FakeClock(), limited(evaluation_ms_max=2000)
@@ -522,3 +524,49 @@ async def test_a_long_update_follows_the_rule_of_exists(tmp_path: Path) -> None:
         await update(runner, f"INSERT DATA {{ {data} }}")
         await update(runner, f"{text} ; {triples(2000)}")
         assert count(runner, "made") == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "times"), [("", 0, 0), ("SOLUTIONS_MAX", 5, 1), ("SOLUTIONS_BYTES_MAX", 99, 1)]
+)
+async def test_the_fork_of_a_step_returns_its_solutions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, times: int
+) -> None:
+    """Others wait for one evaluation and not for two, unless there are many solutions."""
+    evaluated: list[str] = []
+    native = quad_store.query_native
+
+    def counted(store: Any, text: str, *graphs: Any) -> Any:
+        evaluated.append(text)
+        return native(store, text, *graphs)
+
+    odd = '"a\\u0000\\n\\"é"@en'
+    async with recovered_runner(tmp_path) as runner:
+        await update(runner, triples(20))
+        await update(runner, f"INSERT DATA {{ <http://x> <http://p> {odd}, [], <<( <http://a> <http://b> 1 )>> }}")
+        if limit:
+            monkeypatch.setattr(evaluations, limit, value)
+        monkeypatch.setattr(quad_store, "query_native", counted)
+        where = "?s <http://p> ?o . ?s <http://none>* ?x OPTIONAL { ?s <http://no> ?no } VALUES ?k { 1 }"
+        await update(runner, f"INSERT {{ ?x <http://q> ?o . ?s <http://r> ?no }} WHERE {{ {where} }}")
+        assert len(evaluated) == times
+        lines = dump(runner)
+        assert count(runner, "q") == 23 and count(runner, "r") == 0
+        assert [line for line in lines if b" <http://q> " in line] == [
+            line.replace(b" <http://p> ", b" <http://q> ") for line in lines if b" <http://p> " in line
+        ]
+
+
+@pytest.mark.parametrize("limit", ["", "SOLUTIONS_MAX"])
+async def test_a_subscription_is_followed_by_the_solutions_of_forks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    if limit:
+        monkeypatch.setattr(evaluations, limit, 0)
+    async with recovered_runner(tmp_path) as runner:
+        await update(runner, triples(20))
+        ear = Ear()
+        await runner.subscribe("SELECT ?s ?x { ?s (<http://p>/<http://n>?)+ ?x }", ear, None, None)
+        await update(runner, "INSERT DATA { <http://s1> <http://p> <http://y> . <http://y> <http://n> <http://z> }")
+        await update(runner, "DELETE DATA { <http://s2> <http://p> 2 }")
+        assert ear.told == [0, 1, 2]
