@@ -43,6 +43,7 @@ from lamplighter.gateway.service.supervision import GatewayService, status_line
 from lamplighter.gateway.settings import GatewaySettings, Settings
 from lamplighter.gateway.systemd import Passed, Supervisor
 from tests.support.brokers import free_port
+from tests.support.fork_server import ADAPTER
 from tests.support.gateway_parts import FakeClock
 from tests.support.places import ROOT
 from tests.support.running_gateway import TIMEOUT_S, until
@@ -279,6 +280,24 @@ def test_an_adapter_that_is_not_wanted_does_not_start(tmp_path: Path, adapter: s
 
 
 # --- the parts ---
+
+
+@pytest.mark.parametrize(
+    ("command", "file", "text", "told"),
+    [
+        (("-m", "lamplighter.gateway", "run"), "data/security/keys.json", "{", "keys.json is damaged"),
+        (("-m", ADAPTER, "mqtt"), "mapping/wrong.toml", '[[stream]]\ntopic = "a"\nnonsense = 1\n', "nonsense"),
+    ],
+    ids=["gateway", "adapter"],
+)
+def test_a_start_that_fails_says_why(tmp_path: Path, command: tuple[str, ...], file: str, text: str, told: str) -> None:
+    secure = '[security]\nenabled = true\nhost = "127.0.0.1"\nhttps_port = 0\nwss_port = 0\n'
+    configure(tmp_path, secure + '[mqtt]\nhost = "127.0.0.1"\n')
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text(text)
+    with PlayedSystemd(tmp_path) as systemd:
+        systemd.start(*command)
+        assert told in systemd.heard("STATUS=failed: ")
 
 
 async def test_signals_end_the_process_only_while_nobody_hears_them() -> None:

@@ -17,6 +17,7 @@ from lamplighter.gateway.addresses import socket_paths
 from lamplighter.gateway.gates import local_call
 from lamplighter.gateway.gates.local_call import Absence, call, require_gateway
 from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.systemd import UnitState
 from tests.support.commands import command
 
 SECURE = msgspec.convert({"security": {"enabled": True}}, Settings)
@@ -87,6 +88,19 @@ def test_a_look_does_not_keep_a_gateway_from_starting(tmp_path: Path, listening:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert Absence(tmp_path, 0.1).reason() == ""
     os.close(lock)
+
+
+@pytest.mark.parametrize(
+    ("sub", "absent"), [("running", False), ("start", False), ("auto-restart", True), ("dead", True)]
+)
+def test_who_may_not_look_at_the_folder_asks_systemd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sub: str, absent: bool
+) -> None:
+    monkeypatch.setattr(local_call, "INSTALLED", tmp_path)
+    monkeypatch.setattr(local_call, "unit_state", lambda unit: UnitState(unit, "any", sub, "exit-code", "3"))
+    reason = Absence(tmp_path, 0.1).reason()  # there is no lock, as if it could not be opened
+    assert bool(reason) == absent
+    assert not absent or f"lamplighter-gateway.service: any ({sub}), exit-code, restarted 3 times" in reason
 
 
 def test_what_cannot_be_seen_is_no_absence(tmp_path: Path) -> None:
