@@ -57,6 +57,7 @@ EXECUTED = {
     "docs/ldn.md": ("tests/examples/test_webhooks_document.py",),
     "docs/library.md": ("tests/examples/test_library_document.py",),
     "docs/mcp.md": ("tests/examples/test_mcp_document.py",),
+    "docs/mqtt-tls.md": ("tests/e2e/test_mqtt_tls_document.py",),
     "docs/ngsi-ld.md": ("tests/examples/test_ngsild_document.py",),
     "docs/operations.md": ("tests/systemd/test_units.py", "tests/trials/test_operator.py"),
     "docs/recipes.md": ("tests/e2e/test_recipes.py",),
@@ -74,6 +75,7 @@ EXECUTED = {
 
 ONLY_READ = {
     "CONTRIBUTING.md": "targets of make",
+    "docs/appliance.md": "commands on an appliance, which tests/image gives in its own words",
     "docs/protocol.md": "requests that other tests send in their own words",
 }
 """document with blocks that only this module reads -> what they are."""

@@ -25,7 +25,7 @@ Table = TypeVar("Table", bound=msgspec.Struct)
 File = Annotated[str, msgspec.Meta(extra={"place": "file"})]
 # The same, or the name of a credential that systemd passes to the process.
 Secret = Annotated[str, msgspec.Meta(extra={"place": "secret"})]
-# A folder; a relative path begins at the folder of lamplighter.toml.
+# A folder that a command may replace by its option; who uses it makes it absolute, likewise.
 Folder = Annotated[str, msgspec.Meta(extra={"place": "folder"})]
 # A folder; a relative path begins at the data folder.
 DataFolder = Annotated[str, msgspec.Meta(extra={"place": "data"})]
@@ -173,7 +173,7 @@ def _absolute_path(place: Place, folder: Path) -> str:
         passed = os.environ.get(_CREDENTIALS)
         if passed and Path(passed, value).exists():
             return str(Path(passed, value))
-    if place.kind in ("file", "secret", "folder") or (place.kind == "destination" and not _SCHEME.match(value)):
+    if place.kind in ("file", "secret") or (place.kind == "destination" and not _SCHEME.match(value)):
         return str(folder / value)
     return value
 

@@ -311,7 +311,7 @@ def _subscribe(options: argparse.Namespace) -> int:
     if not _QUERY.search(text):
         raise RequestSyntaxError(f"{printable(text[:60])!r} is no query; a subscription is one, such as SELECT")
     addresses = _addresses(options, profile, "subscribe")
-    if url_option(options):
+    if url_option(options) and sys.stderr.isatty():  # the port is a guess from that of HTTP
         print(f"lamplighter: subscribing at {printable(addresses.subscribe)}", file=sys.stderr)
     printed = _Rows(colours=sys.stdout.isatty())
     lines = _json_lines if options.json else printed.lines

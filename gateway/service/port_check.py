@@ -30,10 +30,12 @@ class SystemdSocket(NamedTuple):
 
 
 class PortFault(NamedTuple):
-    """names: table and key of the port in the settings, () for one of systemd."""
+    """names: table and key of the port in the settings, () for one of systemd; fatal: the gateway does not start
+    without it; an adapter tries again."""
 
     names: tuple[str, ...]
     what: str
+    fatal: bool = True
 
 
 class _WantedPort(NamedTuple):
@@ -67,7 +69,8 @@ def port_faults(settings: Settings, passed: Sequence[SystemdSocket], holder: int
             continue
         problem = _problem(wanted)
         if problem and not _is_own(wanted, holder):
-            yield PortFault(wanted.names, f"cannot listen on {wanted.host}:{wanted.port}: {problem}; {PORT_CURE}")
+            what = f"cannot listen on {wanted.host}:{wanted.port}: {problem}; {PORT_CURE}"
+            yield PortFault(wanted.names, what, fatal=not wanted.datagrams)
 
 
 def lock_holder(lock: Path) -> int | None:

@@ -97,7 +97,8 @@ class _Look:
         if used is None or (used and holder is None):
             found.notes.append(f"ports are not checked: a gateway uses {self._data}, or this user may not look")
         else:
-            found.faults.extend(self._at(*one) for one in port_faults(self._settings, passed, holder))
+            for names, what, fatal in port_faults(self._settings, passed, holder):
+                (found.faults if fatal else found.notes).append(self._at(names, what))
         return found
 
     def _at(self, names: tuple[str, ...], what: str) -> str:

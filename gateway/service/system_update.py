@@ -1,7 +1,7 @@
 """`lamplighter update FILE.raucb`: a signed bundle into the system slot that is not running (the image only).
 
 RAUC installs the bundle and checks the signature. After the next start, the image's own units decide whether the new
-system stays (docs/operations.md).
+system stays (docs/appliance.md).
 """
 
 from __future__ import annotations

@@ -180,8 +180,8 @@ def test_gateway_knows_whether_the_clock_is_synchronised(board: Machine) -> None
 
 
 def documented_ports() -> set[tuple[str, int]]:
-    """The table of ports in docs/operations.md."""
-    text = (ROOT / "docs/operations.md").read_text()
+    """The table of ports in docs/appliance.md."""
+    text = (ROOT / "docs/appliance.md").read_text()
     return {(kind, int(port)) for port, kind in re.findall(r"^\| (\d+)/(tcp|udp) \|", text, re.MULTILINE)}
 
 

@@ -34,7 +34,7 @@ sys.dont_write_bytecode = True
 from appliance.settings import merged
 settings = tree / "etc/lamplighter/lamplighter.toml"
 text = merged(tomllib.loads(settings.read_text()), tomllib.loads(own.read_text()))
-head = "# The appliance's settings; docs/operations.md says where yours go.\n"
+head = "# The appliance's settings; docs/appliance.md says where yours go.\n"
 settings.write_text(head + text)
 (tree / "etc/lamplighter/appliance.toml").write_text(head + text)
 MERGE

@@ -242,7 +242,7 @@ def test_people_name_devices_in_short() -> None:
         assert named(entries, text).device == lamp
     with pytest.raises(ValueError, match="fits 2 devices; write one of them in full"):
         named(entries, "lamp")
-    with pytest.raises(ValueError, match="no device is called 'kettle'"):
+    with pytest.raises(LookupError, match="no device is called 'kettle'"):
         named(entries, "kettle")
 
 

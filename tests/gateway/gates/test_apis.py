@@ -38,7 +38,7 @@ def test_without_its_package_the_cure_is_named(tmp_path: Path, name: str, comman
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        ("check", "[modbus] enabled = true needs pymodbus, which is not installed; "),
+        ("check", "line 2: modbus.enabled: needs pymodbus, which is not installed; "),
         ("modbus", "[modbus] enabled = true needs a package that cannot be loaded: "),
     ],
 )

@@ -108,7 +108,7 @@ def test_a_file_that_may_not_be_read_stops_the_start_but_is_no_mistake_of_the_se
 
     monkeypatch.setattr(certificates, "read_file", read)
     unread = check_protection(checked, tmp_path, tmp_path / "data")
-    assert unread == f"security.{name}_file: {refused}: Permission denied"
+    assert unread == f"security.{name}_file: {refused}: Permission denied; name a file in PEM that the gateway may read"
     with pytest.raises(ConfigurationError, match=unread):
         protection(tmp_path, security=settings)
 

@@ -162,3 +162,33 @@ def test_root_looks_with_the_eyes_of_the_service(tmp_path: Path) -> None:
     assert (secret.read_text(), os.geteuid(), os.getgroups()) == ("", 0, groups)
     with UnitView("x", "no-such-user").eyes():
         assert os.geteuid() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can look with the eyes of another user")
+def test_roots_check_finds_what_the_service_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in (tmp_path, *tmp_path.parents):
+        if any(one.name.startswith("pytest-of-") for one in (folder, *folder.parents)):
+            folder.chmod(0o755)  # pytest's own, which are for their owner only
+    monkeypatch.setattr(unit_view, "SERVICE_FOLDER", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    (tmp_path / "bin").mkdir()
+    shown = SHOWN.replace("lamplighter\n", "nobody\n", 1).replace("PrivateTmp=yes", "PrivateTmp=no")
+    (tmp_path / "bin" / "systemctl").write_text(f"#!/bin/sh\ncat <<'SHOWN'\n{shown}SHOWN\n")
+    (tmp_path / "bin" / "systemctl").chmod(0o755)
+    path = written(tmp_path, "[mqtt]\nhost = 'b'\npassword_file = 'secret'\n[gateway]\ndata = '/srv/other'")
+    path.chmod(0o644)
+    (tmp_path / "secret").write_text("word")
+    (tmp_path / "secret").chmod(0o600)
+    assert main(["check", "--config", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert (
+        f"line 9: mqtt.password_file: {tmp_path / 'secret'}: the service's user may not read it; `chgrp nobody" in told
+    )
+    assert "lamplighter-gateway.service may not write there" in told and "ReadWritePaths=/srv/other" in told
+    (tmp_path / "secret").chmod(0o644)
+    path.write_text(path.read_text().replace("/srv/other", "/srv/kept"))
+    assert main(["check", "--config", str(path)]) == 2, "nobody may not write there"
+    told = capsys.readouterr().err
+    assert "mqtt.password_file" not in told and "data folder /srv/kept: /srv cannot be written" in told

@@ -57,7 +57,7 @@ KINDS: dict[str, Callable[[Path], object]] = {
     "inline tables": lambda path: path.write_text("a = " + "{a=" * 20_000 + "1" + "}" * 20_000),
     "a key of many parts": lambda path: path.write_text("a" + ".a" * 50_000 + " = 1"),
     "a table of many parts": lambda path: path.write_text("[a" + ".a" * 50_000 + "]"),
-    "no UTF-8": lambda path: path.write_bytes(b"\xff\xfe"),
+    "no UTF-8": lambda path: path.write_bytes(b"\xff\xff"),
 }
 
 

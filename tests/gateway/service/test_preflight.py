@@ -19,7 +19,7 @@ from lamplighter.gateway.service.port_check import SOCKETS
 from lamplighter.gateway.service.preflight import MachineFindings, preflight
 from lamplighter.gateway.settings import Settings
 
-PLAIN = {"http": {"port": 0}, "websocket": {"port": 0}}
+PLAIN = {"http": {"port": 0}, "websocket": {"port": 0}, "coap": {"server": {"port": 0}}}
 SECURE = {"security": {"enabled": True, "host": "127.0.0.1", "https_port": 0, "wss_port": 0}}
 UNIT = """\
 User=lamplighter
@@ -117,6 +117,15 @@ def test_the_ports_of_a_running_gateway_are_its_own(tmp_path: Path) -> None:
             other.communicate("")
         fcntl.flock(lock, fcntl.LOCK_UN)
         assert len(found(tmp_path, settings(http={"port": port})).faults) == 1
+
+
+def test_a_port_of_an_adapter_is_noted(tmp_path: Path) -> None:
+    with socket.socket(type=socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+        result = found(tmp_path, settings(coap={"server": {"port": port}}))
+    assert result.faults == []
+    assert [f"coap.server.port: cannot listen on 127.0.0.1:{port}" in note for note in result.notes] == [True]
 
 
 def test_the_ports_of_systemd_are_not_taken(service: Path) -> None:

@@ -136,7 +136,7 @@ async def test_wrong_use_is_told(tmp_path: Path) -> None:
         (["show", "--type", "comit"], "the types are commit, timer", 2),
         (["show", "--last", "0"], "it must be 1 or more", 2),
         (["show", "--from", "x"], "'x' is not a record", 2),
-        (["restore", "--at", "7", "-o", tmp_path / "x.nq"], "no record 7 is kept; the log has 1/1 to 1/1", 5),
+        (["restore", "--at", "7", "-o", tmp_path / "x.nq"], "no record 7 is kept; the log has 1/1 to 1/1", 4),
         (["restore", "--at", "1", "-o", tmp_path / "x.ttl"], "its name must end in .nq or .trig", 2),
         (["restore", "--at", "9" * 5000, "-o", tmp_path / "x.nq"], "is not a record", 2),
         (["restore", "--at", "99999-01-01T00:00:00Z", "-o", tmp_path / "x.nq"], "is no day of the years 1 to 9999", 4),

@@ -81,7 +81,7 @@ async def test_devices_are_listed_adopted_renamed_ignored_and_removed(tmp_path: 
         assert "fits 4 devices" in await devices("show", "zigbee", code=2)
         assert "write the device to adopt" in await devices("adopt", code=2)
         assert "removed" in await devices("remove", "sink", "--yes")
-        assert "no device is called" in await devices("show", "sink", code=2)
+        assert "no device is called" in await devices("show", "sink", code=4)
         assert "no problems" in await devices("problems")
 
 
@@ -115,8 +115,13 @@ async def test_what_was_done_is_one_json_object(tmp_path: Path) -> None:
         assert (await devices("remove", "Lamp", "--yes", "--json"))["removed"] == [{"id": lamp, "name": "Lamp"}]
         assert len((await devices("--json", "adopt", "--all"))["adopted"]) == 2
         assert (await devices("adopt", "--all", "--json")) == {"adopted": []}
-        for refused in (("show", "none"), ("adopt", "none"), ("set", "none", "on"), ("rename", "room1/climate")):
-            await devices(*refused, "--json", code=2)
+        for code, *refused in (
+            (4, "show", "none"),
+            (4, "adopt", "none"),
+            (4, "set", "none", "on"),
+            (2, "rename", "room1/climate"),
+        ):
+            await devices(*refused, "--json", code=code)
 
 
 async def test_records_of_clients_are_not_shown_and_hide_no_others(tmp_path: Path) -> None:

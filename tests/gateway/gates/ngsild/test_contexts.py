@@ -77,5 +77,5 @@ def test_wrong_contexts_are_refused(context: Any, error: type[Exception]) -> Non
 def test_wrong_files_stop_the_start(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "c.jsonld").write_text(text)
-    with pytest.raises(ConfigurationError, match=r"\[ngsild.contexts\] 'http://h/c'"):
+    with pytest.raises(ConfigurationError, match=r"ngsild.contexts: 'http://h/c'"):
         KnownContexts({"http://h/c": "c.jsonld"}, tmp_path)

@@ -40,7 +40,7 @@ def announce(machine: Machine) -> None:
         machine.say(f"{CREDENTIALS} could not be written: {error}; only the console shows the secrets")
     machine.show(text)
     if machine.path(WIRELESS).exists() and not [*machine.path("/sys/class/net").glob("wlan*")]:
-        machine.say("this board has no supported wireless network; see docs/operations.md, Boards")
+        machine.say("this board has no supported wireless network; see docs/appliance.md, Boards")
     machine.write(machine.state / "announced", "")
     broker.unlink()
 
