@@ -5,6 +5,7 @@ Patch.
 """
 
 from lamplighter.engine.change_log.codec import (
+    EPOCH_REQUEST,
     INTEGER_MAX,
     RECORD_BYTES_MAX,
     RECORD_REST_BYTES_MAX,
@@ -12,6 +13,7 @@ from lamplighter.engine.change_log.codec import (
     VERSION,
     Cause,
     Count,
+    EpochRequest,
     Followed,
     Gap,
     GraphChanges,
@@ -31,6 +33,7 @@ from lamplighter.engine.change_log.codec import (
 )
 
 __all__ = [
+    "EPOCH_REQUEST",
     "INTEGER_MAX",
     "RECORD_BYTES_MAX",
     "RECORD_REST_BYTES_MAX",
@@ -38,6 +41,7 @@ __all__ = [
     "VERSION",
     "Cause",
     "Count",
+    "EpochRequest",
     "Followed",
     "Gap",
     "GraphChanges",
