@@ -28,8 +28,9 @@ class CollectorAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
-class SnapshotSeal(msgspec.Struct, frozen=True):
-    """The seal of a shipped snapshot. It differs from that of a segment: it counts quads."""
+class SnapshotSeal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The seal of a shipped snapshot. It differs from that of a segment: it counts quads. record: the SHA-256 of the
+    line of its record, which says of which history it is; empty if the gateway has it no more."""
 
     v: int
     gw: str
@@ -38,6 +39,7 @@ class SnapshotSeal(msgspec.Struct, frozen=True):
     quads: int
     bytes: int
     sha256: str
+    record: str = ""
 
 
 def stem_of_seal(name: str) -> str | None:

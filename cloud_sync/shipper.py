@@ -24,6 +24,7 @@ import zstandard
 from lamplighter.cloud_sync.answers import LANDED, REFUSED, SEAL, SNAPSHOTS, CollectorAnswer, SnapshotSeal
 from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.cloud_sync.files import open_plain
+from lamplighter.cloud_sync.lineage import LineageHead, foreign, head_name, read_head, record_hash, request_new_epoch
 from lamplighter.cloud_sync.pace import Pace, PaceClock
 from lamplighter.cloud_sync.settings import SyncSettings
 from lamplighter.cloud_sync.status import (
@@ -112,14 +113,43 @@ class Shipper:
             logger.info("nothing sent outside sync.window", window=self._settings.window)
             return False
         self._confirm()
+        log = sealed_segments(self._data)
+        epoch = log[-1].name.epoch if log else 0
+        continues = self._continues(log)
         while True:
             self._ship_snapshot()
             waiting = sealed_segments(self._data, self.status.sent)
-            if not waiting or not self._ship_round(waiting):
+            before = self.status.sent
+            more = bool(waiting) and self._ship_round(waiting)
+            if self.status.sent != before and (continues or self.status.sent[0] > epoch):
+                self._put_head()
+            if not more:
                 self._tell_blocking()
                 return True
             self._save()
             self._confirm()
+
+    def _continues(self, log: list[Sealed]) -> bool:
+        """Whether the log continues what was shipped of its epoch. If not, the gateway is asked to begin a new one."""
+        if not log:
+            return True
+        epoch = log[-1].name.epoch
+        head = read_head(self._to, self._gateway, epoch)
+        why = "" if head is None else foreign(head, log)
+        if why:
+            told = f"{why}: this gateway was put back to an older state, or copied"
+            self._tell(f"{told}; its next start begins a new epoch, see Restored and copied gateways in docs/sync.md")
+            request_new_epoch(self._data, epoch, told)
+        return not why
+
+    def _put_head(self) -> None:
+        """Tells the destination the last segment of the epoch that was sent."""
+        epoch, last = self.status.sent
+        segment = next((one for one in sealed_segments(self._data) if one.end == (epoch, last)), None)
+        seal = None if segment is None else segment.seal()
+        if seal is not None:
+            head = LineageHead(VERSION, epoch, last, seal[0].sha256)
+            self._to.put(head_name(self._gateway, epoch), msgspec.json.encode(head) + b"\n")
 
     def _ship_round(self, waiting: list[Sealed]) -> bool:
         """Sends up to `ROUND` of them. False if there is no more to do."""
@@ -307,7 +337,7 @@ class Shipper:
         path = self._data / "snapshots" / str(newest)
         try:
             with open_plain(path) as file:
-                seal = _snapshot_seal(file, self._gateway, newest)
+                seal = _snapshot_seal(file, self._gateway, newest, record_hash(self._data, newest.epoch, newest.first))
                 stem = str(newest).removesuffix(SUFFIX)
                 stem = self._send(SNAPSHOTS, stem, file, msgspec.json.encode(seal) + b"\n")
         except FileNotFoundError:
@@ -411,8 +441,8 @@ def _newest_snapshot(data: Path) -> SegmentName | None:
     return max((name for name in names if name is not None and name.last is None), default=None)
 
 
-def _snapshot_seal(file: BinaryIO, gateway: str, name: SegmentName) -> SnapshotSeal:
-    """The seal of a snapshot file. Raises ValueError or ZstdError for a truncated file."""
+def _snapshot_seal(file: BinaryIO, gateway: str, name: SegmentName, record: str) -> SnapshotSeal:
+    """The seal of a snapshot file. record: hash of its record. Raises ValueError or ZstdError for a truncated file."""
     sha256 = _sha256(file)
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
@@ -423,4 +453,4 @@ def _snapshot_seal(file: BinaryIO, gateway: str, name: SegmentName) -> SnapshotS
     part = decode(last.rstrip(b"\n")).snapshot
     if part is None or not part.last or part.quads is None:
         raise ValueError("it is truncated")
-    return SnapshotSeal(VERSION, gateway, name.epoch, name.first, part.quads, size, sha256)
+    return SnapshotSeal(VERSION, gateway, name.epoch, name.first, part.quads, size, sha256, record)

@@ -5,6 +5,7 @@ Patch.
 """
 
 from lamplighter.engine.change_log.codec import (
+    EPOCH_REQUEST,
     INTEGER_MAX,
     JOINT,
     RECORD_BYTES_MAX,
@@ -13,6 +14,7 @@ from lamplighter.engine.change_log.codec import (
     VERSION,
     Cause,
     Count,
+    EpochRequest,
     Followed,
     Gap,
     GraphChanges,
@@ -32,6 +34,7 @@ from lamplighter.engine.change_log.codec import (
 )
 
 __all__ = [
+    "EPOCH_REQUEST",
     "INTEGER_MAX",
     "JOINT",
     "RECORD_BYTES_MAX",
@@ -40,6 +43,7 @@ __all__ = [
     "VERSION",
     "Cause",
     "Count",
+    "EpochRequest",
     "Followed",
     "Gap",
     "GraphChanges",

@@ -314,6 +314,17 @@ class Seal(msgspec.Struct, frozen=True):
     previous: str | None
 
 
+# In the data folder: lets the next start of the gateway begin a new epoch.
+EPOCH_REQUEST = "new-epoch.json"
+
+
+class EpochRequest(msgspec.Struct, frozen=True):
+    """epoch: the one that ends; a later one is left alone. reason: of the gap record that begins the new one."""
+
+    epoch: int
+    reason: str
+
+
 def seal_name(name: SegmentName) -> str:
     """The file name of a sealed segment's seal."""
     return str(name).removesuffix(SUFFIX) + ".json"

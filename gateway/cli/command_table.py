@@ -66,6 +66,7 @@ COMMANDS = (
         {
             "verify": "check all files in the data folder and report problems",
             "log": "show, export or replay the change log",
+            "new-epoch": "let the next start begin a new epoch, after restoring an older data folder",
         },
     ),
     CommandGroup(

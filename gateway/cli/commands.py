@@ -1,7 +1,7 @@
-"""Commands on the data folder: `verify` and `log`.
+"""Commands on the data folder: `verify`, `log` and `new-epoch`.
 
 They read the data folder, with or without a running gateway, and change nothing in it, except that ``verify --accept``
-accepts reports of damage.
+accepts reports of damage, and `new-epoch` leaves a request for the next start.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from lamplighter.cloud_sync.files import check_owner
+from lamplighter.cloud_sync.lineage import newest_epoch, request_new_epoch
 from lamplighter.engine.change_log import Record, encode
 from lamplighter.engine.change_log.rdf_patch import patches
 from lamplighter.engine.errors import ConfigurationError
@@ -45,6 +46,8 @@ def add_commands(command: Adder) -> None:
     )
     checking.add_argument("--json", action="store_true", help="print the report as JSON")
     add_confirmation(checking)
+    new_epoch = command("new-epoch", _new_epoch)
+    new_epoch.add_argument("--reason", default="the data folder was restored", help="for the gap record")
     log = command("log", _show)
     modes = log.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True, dest="mode")
 
@@ -65,6 +68,20 @@ def add_commands(command: Adder) -> None:
     )
     restore_at.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="FILE.nq or FILE.trig")
     add_json(restore_at, "the file, the record and the number of quads")
+
+
+def _new_epoch(options: argparse.Namespace) -> int:
+    _, data = settings_and_data(options)
+    check_owner(data, "run it as the user of the gateway")
+    try:
+        epoch = newest_epoch(data)
+        request_new_epoch(data, epoch, options.reason)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{error.filename or data}: {error.strerror}; name the data folder with --data"
+        ) from error
+    print(f"the next start ends epoch {epoch}, and begins a new one with a gap record")
+    return 0
 
 
 def _range(parser: argparse.ArgumentParser) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import json
 import os
 import random
+import shutil
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,15 +28,18 @@ from lamplighter.cloud_sync.pace import PaceClock
 from lamplighter.cloud_sync.settings import SyncSettings
 from lamplighter.cloud_sync.shipper import NAMES_MAX, Shipper
 from lamplighter.cloud_sync.status import Status, read_status
-from lamplighter.engine.change_log import SUFFIX, seal_name
+from lamplighter.engine.change_log import EPOCH_REQUEST, SUFFIX, EpochRequest, Gap, encode, seal_name
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, UpstreamError
 from tests.support.shipped_logs import (
     DataFolder,
     Written,
     landed_records,
+    lines_of,
     memory_folder,
+    record,
     records_of,
     segments,
+    written,
 )
 from tests.support.tables import each_row
 
@@ -68,9 +74,9 @@ class Recorded(LocalFolder):
         self.created.append(name)
         return super().create(name, chunks)
 
-    def get(self, name: str) -> bytes | None:
+    def read(self, name: str) -> AbstractContextManager[Iterator[bytes] | None]:
         self._reached()
-        return super().get(name)
+        return super().read(name)
 
     def _reached(self) -> None:
         if self.away:
@@ -145,10 +151,10 @@ def test_what_was_sent_is_not_sent_again(ship: Ship) -> None:
 def test_a_shipper_that_forgot_everything_finds_what_is_there(ship: Ship) -> None:
     ship.data.add(*LOG)
     ship.run()
-    before = {path: path.stat().st_mtime_ns for path in (ship.to / "gw-1").iterdir()}
+    before = {path: path.stat().st_mtime_ns for path in (ship.to / "gw-1").glob("1-*")}
     (ship.data.path / "sync.json").unlink()
     assert ship.run().sent == (1, 9)
-    assert {path: path.stat().st_mtime_ns for path in (ship.to / "gw-1").iterdir()} == before
+    assert {path: path.stat().st_mtime_ns for path in (ship.to / "gw-1").glob("1-*")} == before
 
 
 @pytest.mark.parametrize("sealed", [True, False])
@@ -181,7 +187,7 @@ def test_another_destination_gets_what_is_not_confirmed(ship: Ship) -> None:
     elsewhere = ship.to.with_name("elsewhere")
     elsewhere.mkdir()
     status = Shipper(ship.data.path, LocalFolder(elsewhere), ship.settings, ship.time.clock).run()
-    assert sorted(path.name for path in (elsewhere / "gw-1").iterdir()) == [seal_name(LOG[2].name), str(LOG[2].name)]
+    assert sorted(path.name for path in (elsewhere / "gw-1").glob("1-*")) == [seal_name(LOG[2].name), str(LOG[2].name)]
     assert status.confirmed == (1, 5)
 
 
@@ -323,7 +329,7 @@ def test_what_the_collector_keeps_in_quarantine_is_told_and_does_not_hold_up_the
 def test_what_vanished_from_the_destination_is_sent_again(ship: Ship) -> None:
     ship.data.add(*LOG)
     ship.run()
-    for path in (ship.to / "gw-1").iterdir():
+    for path in (ship.to / "gw-1").glob("1-*"):
         path.unlink()
     ship.run()
     assert ship.there() == [one.stem for one in LOG]
@@ -536,3 +542,59 @@ def test_bandwidth_is_kept_on_average(ship: Ship) -> None:
     ship.data.add(*segments("gw-1", 1, [4], begin=4))
     ship.run()
     assert ship.time.steady == pytest.approx(20, rel=0.01), "0: as fast as it goes"
+
+
+# --- lineage ---
+
+
+def requested(data: DataFolder) -> EpochRequest | None:
+    path = data.path / EPOCH_REQUEST
+    return msgspec.json.decode(path.read_bytes(), type=EpochRequest) if path.exists() else None
+
+
+def test_a_log_that_continues_its_history_asks_for_nothing(ship: Ship) -> None:
+    ship.data.add(*LOG[:2])
+    ship.run()
+    ship.collect()
+    ship.run()
+    ship.data.evict(LOG[0])
+    ship.data.evict(LOG[1])
+    ship.data.add(LOG[2])
+    assert ship.run().problem == ""
+    (ship.data.path / "sync.json").unlink()
+    assert ship.run().problem == ""
+    assert requested(ship.data) is None
+
+
+@pytest.mark.parametrize("kept", [1, 2], ids=["it ends before", "it has another segment there"])
+def test_an_older_image_and_a_copy_ask_for_a_new_epoch(ship: Ship, kept: int) -> None:
+    ship.data.add(LOG[0])
+    ship.run()
+    shutil.copytree(ship.data.path, ship.data.path.with_name("image"))
+    ship.data.add(*LOG[1:])
+    ship.run()
+    shutil.rmtree(ship.data.path)
+    shutil.copytree(ship.data.path.with_name("image"), ship.data.path)
+    if kept == 2:
+        ship.data.add(*segments("gw-1", 1, [6], previous=LOG[0].seal.sha256, begin=4, seed=7))
+    problem = ship.run().problem
+    assert "put back to an older state, or copied" in problem
+    request = requested(ship.data)
+    assert request is not None
+    assert request.epoch == 1
+    # In its new epoch it continues its history again.
+    gap = record("gw-1", 2, 1, gap=Gap(1, 10 if kept == 2 else 4, request.reason))
+    ship.data.add(written([encode(gap)], gap, None))
+    (ship.data.path / EPOCH_REQUEST).unlink()
+    ship.run()
+    ship.run()
+    assert requested(ship.data) is None
+    assert sorted(path.name for path in (ship.to / "gw-1/lineage").iterdir()) == ["1.json", "2.json"]
+
+
+def test_a_snapshot_names_the_hash_of_its_record(ship: Ship) -> None:
+    ship.data.add(*LOG)
+    ship.data.add_snapshot(1, 5)
+    ship.run()
+    seal = json.loads((ship.to / "gw-1/snapshots/1-000000000005.json").read_text())
+    assert seal["record"] == hashlib.sha256(lines_of(LOG[1].data)[1]).hexdigest()

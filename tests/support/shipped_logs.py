@@ -164,9 +164,9 @@ def memory_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def landed_records(lake: Path) -> list[bytes]:
+def landed_records(lake: Path, folder: str = "segments") -> list[bytes]:
     """The lines of all landed files, in the order of their files' names; read without any of the code under test."""
-    files = sorted((lake / "segments").rglob(f"*{SUFFIX}"))
+    files = sorted((lake / folder).rglob(f"*{SUFFIX}"))
     return [line for file in files for line in lines_of(file.read_bytes())]
 
 

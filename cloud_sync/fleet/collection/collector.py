@@ -223,12 +223,16 @@ class Collector:
         landed = summary["landed"]
         self._collect_folder(gateway, full, budget)
         self._collect_folder(f"{gateway}/{SNAPSHOTS}", full, budget)
-        if summary["landed"] != landed:
+        changed = summary["landed"] != landed
+        while changed and not budget.over:  # what is released may be what others wait for
+            changed = False
             for kept in self.manifest.quarantined_objects(gateway, CHAIN):
                 if budget.over:
                     break
                 budget.objects += 1
-                summary["released"] += self._retry([kept])
+                released = self._retry([kept])
+                summary["released"] += released
+                changed = changed or released > 0
 
     def _fail(self, error: UpstreamError, budget: _TurnBudget) -> None:
         budget.failures += 1
@@ -462,7 +466,10 @@ def _status(arguments: argparse.Namespace) -> int:
             print(json.dumps(one.__dict__))
         return 0
     now = datetime.now(UTC)
-    heading = ("GATEWAY", "UP TO", "RECORDED", "LANDED", "RECORDS", "MISSING", "LOST", "QUARANTINED", "SNAPSHOT")
+    heading = (
+        *("GATEWAY", "UP TO", "RECORDED", "LANDED", "RECORDS", "MISSING", "LOST", "QUARANTINED", "SNAPSHOT"),
+        *["FORKED FROM"] * any(one.forked for one in found),
+    )
     rows = [
         (
             one.gw,
@@ -471,6 +478,7 @@ def _status(arguments: argparse.Namespace) -> int:
             _ago(one.at, now),
             *map(str, (one.records, one.missing, one.lost, one.quarantined)),
             _place(one.snapshot),
+            *[one.forked] * any(other.forked for other in found),
         )
         for one in found
     ]

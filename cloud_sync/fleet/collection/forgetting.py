@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lamplighter.cloud_sync.fleet.collection.landing import Landing
-from lamplighter.cloud_sync.fleet.collection.manifest import FILE, Manifest
+from lamplighter.cloud_sync.fleet.collection.manifest import FILE, FORK, Manifest
 from lamplighter.cloud_sync.fleet.collection.segment_check import Bounds
 from lamplighter.engine.errors import BusyError, ConfigurationError
 
-_BY_GATEWAY = ("segments", "seals", "lost", "snapshots")
+_BY_GATEWAY = ("segments", "seals", "lost", "snapshots", "histories", "claims")
 _BY_PATH = (("objects", "path"), ("quarantined", "path"), ("listed", "folder"), ("pages", "folder"))
 
 
@@ -46,7 +46,7 @@ def forget_gateway(lake: Path, gateway: str) -> None:
         with contextlib.closing(sqlite3.connect(lake / FILE, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
             for table in _BY_GATEWAY:
-                db.execute(f"DELETE FROM {table} WHERE gw = ?", (gateway,))
+                db.execute(f"DELETE FROM {table} WHERE gw = ? OR gw GLOB ?", (gateway, f"{gateway}{FORK}*"))
             for table, column in _BY_PATH:
                 # "0" follows "/" in ASCII.
                 db.execute(

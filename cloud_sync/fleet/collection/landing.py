@@ -20,12 +20,14 @@ import zstandard
 from lamplighter.cloud_sync.answers import SNAPSHOTS
 from lamplighter.cloud_sync.destinations.base import PART
 from lamplighter.cloud_sync.files import create_plain, opened_folder, sync_folder
+from lamplighter.cloud_sync.fleet.collection.histories import Histories, renamed_lines
 from lamplighter.cloud_sync.fleet.collection.manifest import (
     ANSWERED_NEVER,
     KNOWN,
     LANDED,
     QUARANTINED,
     UNANSWERED,
+    History,
     Manifest,
     Object,
     Quarantined,
@@ -62,6 +64,7 @@ class Landing:
         self._manifest = manifest
         self._bounds = bounds
         self._wall = wall
+        self._histories = Histories(manifest, lake / SEGMENTS, bounds)
         self._numbers = itertools.count()
         self._kept: dict[str, int] = {}  # bytes in quarantine, by gateway
         self._moved: list[str] = []
@@ -150,16 +153,28 @@ class Landing:
         if path.count("/") > 1:
             snapshot = checked_snapshot(file, seal, gateway, self._bounds)
             sha256, place = snapshot.seal.sha256, SegmentName(snapshot.seal.epoch, snapshot.seal.seq)
-            landed = self._manifest.snapshot(gateway, place.epoch, place.first)
+            history = self._histories.of_snapshot(snapshot)
+            landed = self._manifest.snapshot(history.name, place.epoch, place.first)
             if landed is not None and landed != sha256:
                 raise Bad(f"another snapshot of record {place.epoch}/{place.first} has landed", CONFLICT)
             if landed is None:
-                moves[incoming] = f"{SNAPSHOTS}/{gateway}/{place}"
+                taken = self._renamed(incoming, gateway, history.name)
+                moves[taken] = f"{SNAPSHOTS}/{history.name}/{place}"
         else:
             segment = checked_segment(file, seal, gateway, self._bounds)
             sha256 = segment.seal.sha256
-            ranges = self._fresh(segment, file)
-            moves = self._files(segment, ranges, incoming)
+            try:
+                history, fork = self._histories.continued_by(segment, file)
+            except Bad as bad:
+                raise Bad(str(bad), bad.kind, tuple(gap for _, _, gap in segment.gaps)) from bad
+            if fork is None:
+                ranges = self._fresh(segment, history)
+            else:
+                # What is before the fork belongs to the other history, and lands when it comes from there.
+                history = History(gateway, len(self._manifest.histories(gateway)) + 1, history, *fork)
+                first = fork[1] + 1 if fork[0] == segment.seal.epoch else segment.seal.first
+                ranges = [(first, segment.seal.last)]
+            moves = self._files(segment, history, ranges, incoming)
         found = Object(version, sha256, LANDED if moves else KNOWN, "", at, UNANSWERED)
         if released is not None:
             moves.setdefault(incoming, self._incoming())
@@ -167,9 +182,11 @@ class Landing:
         sync_folder(self._lake / INCOMING)
         with self._manifest.transaction():
             if segment is not None:
-                self._manifest.take_in(segment, ranges, path, at)
+                if fork is not None:
+                    self._manifest.fork(history, at)
+                self._manifest.take_in(segment, history, ranges, path, at)
             elif snapshot is not None and landed is None:
-                self._manifest.take_snapshot_in(snapshot, path, at)
+                self._manifest.take_snapshot_in(snapshot, history, path, at)
             if released is not None:
                 self._manifest.release(released.file)
             self._manifest.plan_moves(moves)
@@ -179,41 +196,34 @@ class Landing:
             (self._lake / left).unlink(missing_ok=True)
         return found
 
-    def _fresh(self, segment: CheckedSegment, file: Path) -> list[Range]:
-        """The ranges of a segment that have not landed. Raises Bad if its landed records differ."""
+    def _fresh(self, segment: CheckedSegment, history: History) -> list[Range]:
+        """The ranges of a segment that have not landed in its history. Raises Bad if it does not fit there."""
         seal = segment.seal
-        landed = self._manifest.landed_with(seal.gw, seal.epoch, seal.first, seal.last)
-        for other in landed:
-            theirs = self._lake / SEGMENTS / seal.gw / str(SegmentName(seal.epoch, *other.range))
-            if not theirs.exists():
-                continue  # retention has removed the file, and its records must not come back
-            differing = _differing(
-                zip(itertools.count(seal.first), lines(file, self._bounds), strict=False),
-                zip(itertools.count(other.first), lines(theirs, self._bounds), strict=False),
-            )
-            if differing is not None:
-                raise Bad(
-                    f"record {seal.epoch}/{differing} differs from the one that has landed from {other.source}; check "
-                    "whether two gateways have the same identity, such as from a copied card",
-                    CONFLICT,
-                )
-        fresh = without((seal.first, seal.last), [other.range for other in landed])
-        if fresh and (broken := self._manifest.broken_chain(segment)):
+        landed = self._manifest.landed_in(history, seal.epoch, seal.first, seal.last)
+        fresh = without((seal.first, seal.last), [part for _, part in landed])
+        if fresh and (broken := self._manifest.broken_chain(segment, history)):
             raise Bad(broken, CHAIN)
         return fresh
 
-    def _files(self, segment: CheckedSegment, ranges: list[Range], incoming: str) -> dict[str, str]:
+    def _files(self, segment: CheckedSegment, history: History, ranges: list[Range], incoming: str) -> dict[str, str]:
         """Files with these ranges of a segment: source -> target, relative to the lake."""
-        seal = segment.seal
-        targets = [f"{SEGMENTS}/{seal.gw}/{SegmentName(seal.epoch, *one)}" for one in ranges]
+        seal, name = segment.seal, history.name
+        targets = [f"{SEGMENTS}/{name}/{SegmentName(seal.epoch, *one)}" for one in ranges]
         if ranges == [(seal.first, seal.last)]:
-            return {incoming: targets[0]}
+            return {self._renamed(incoming, seal.gw, name): targets[0]}
         moves = {}
         for (first, last), target in zip(ranges, targets, strict=True):
-            content = lines(self._lake / incoming, self._bounds)
+            content = renamed_lines(lines(self._lake / incoming, self._bounds), seal.gw, name)
             part, _ = self.receive(_compress(itertools.islice(content, first - seal.first, last - seal.first + 1)))
             moves[part] = target
         return moves
+
+    def _renamed(self, incoming: str, gateway: str, name: str) -> str:
+        """A file with the lines of a received one, under the name of a history."""
+        if gateway == name:
+            return incoming
+        found, _ = self.receive(_compress(renamed_lines(lines(self._lake / incoming, self._bounds), gateway, name)))
+        return found
 
     def _quarantine(self, gateway: str, path: str, version: str, incoming: str, seal: bytes, bad: Bad) -> Object:
         sha256, at = sha256_of(self._lake / incoming), self._now()
@@ -224,14 +234,16 @@ class Landing:
         told = {"source": f"{path}{SUFFIX}", "sha256": sha256, "at": at, "kind": bad.kind, "reason": str(bad)}
         reason, _ = self.receive([msgspec.json.format(msgspec.json.encode(told)), b"\n"])
         whole = self._limit_quarantine(gateway, self._lake / incoming)
-        # A segment of a newer version is not refused: a newer collector may accept it. Neither is one of which only the
-        # beginning is kept: its gateway must keep it.
-        answered = ANSWERED_NEVER if bad.kind == NEWER or not whole else UNANSWERED
+        # A segment of a newer version is not refused: a newer collector may accept it. Neither is one whose history is
+        # not known yet, nor one of which only the beginning is kept: its gateway must keep it.
+        final = whole and bad.kind not in (NEWER, CHAIN, CONFLICT)
+        answered = UNANSWERED if final else ANSWERED_NEVER
         found = Object(version, sha256, QUARANTINED, str(bad), at, answered)
         moves = {incoming: f"{QUARANTINE}/{file}", reason: f"{QUARANTINE}/{_reason_file(file)}"}
         sync_folder(self._lake / INCOMING)
         with self._manifest.transaction():
             self._manifest.quarantine(Quarantined(file, path, sha256, bad.kind, str(bad), at, seal))
+            self._manifest.claim(file, gateway, bad.gaps)
             self._manifest.plan_moves(moves)
             self._manifest.put_object(path, found)
         self._move(moves.items())
@@ -277,21 +289,6 @@ class Landing:
 
 def _reason_file(file: str) -> str:
     return file.removesuffix(SUFFIX) + ".reason.json"
-
-
-def _differing(mine: Iterator[tuple[int, bytes]], theirs: Iterator[tuple[int, bytes]]) -> int | None:
-    """The first sequence under which both have a line but the lines differ. Both ascend by one."""
-    here, there = next(mine, None), next(theirs, None)
-    while here is not None and there is not None:
-        if here[0] < there[0]:
-            here = next(mine, None)
-        elif here[0] > there[0]:
-            there = next(theirs, None)
-        elif here[1] != there[1]:
-            return here[0]
-        else:
-            here, there = next(mine, None), next(theirs, None)
-    return None
 
 
 def _compress(content: Iterable[bytes]) -> Iterator[bytes]:

@@ -14,7 +14,15 @@ from pathlib import Path
 from urllib.parse import quote
 
 from lamplighter.cloud_sync.fleet.collection.missing import MissingRecords, Said, gaps_of_gateway
-from lamplighter.cloud_sync.fleet.collection.segment_check import CheckedSegment, CheckedSnapshot, Range, sealed_range
+from lamplighter.cloud_sync.fleet.collection.segment_check import (
+    EPOCH_MAX,
+    SEQUENCE_MAX,
+    CheckedSegment,
+    CheckedSnapshot,
+    Range,
+    sealed_range,
+)
+from lamplighter.engine.change_log import Gap, Seal
 from lamplighter.engine.errors import ConfigurationError
 
 FILE = "manifest.sqlite"
@@ -50,11 +58,35 @@ CREATE TABLE quarantined (
 CREATE TABLE moves (source TEXT PRIMARY KEY, target TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE listed (folder TEXT PRIMARY KEY, settled TEXT NOT NULL, full_at REAL NOT NULL) WITHOUT ROWID;
 """
-# Only the collector uses this table, and it may be absent. It needs no new version.
-_PAGES = "CREATE TABLE IF NOT EXISTS pages (folder TEXT PRIMARY KEY, after TEXT NOT NULL) WITHOUT ROWID"
+# These tables may be absent. They need no new version: an earlier collector quarantines what has another history.
+_LATER_TABLES = (
+    "CREATE TABLE IF NOT EXISTS pages (folder TEXT PRIMARY KEY, after TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS histories (gw TEXT NOT NULL, number INTEGER NOT NULL, parent INTEGER NOT NULL, "
+    "epoch INTEGER NOT NULL, seq INTEGER NOT NULL, at TEXT NOT NULL, PRIMARY KEY (gw, number)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS claims (gw TEXT NOT NULL, file TEXT NOT NULL, epoch INTEGER NOT NULL, "
+    "first INTEGER NOT NULL, last INTEGER, PRIMARY KEY (gw, file, epoch, first)) WITHOUT ROWID",
+)
 
+# Between the name of a gateway and the number of a history.
+FORK = "~"
 LANDED, KNOWN, QUARANTINED = "landed", "known", "quarantined"
 UNANSWERED, ANSWERED, ANSWERED_NEVER = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class History:
+    """A history of a gateway. number: 1 for the first; epoch, seq: the last record that it shares with its parent."""
+
+    gateway: str
+    number: int = 1
+    parent: History | None = None
+    epoch: int = 0
+    seq: int = 0
+
+    @property
+    def name(self) -> str:
+        """In the lake. No gateway has such a name."""
+        return self.gateway if self.number == 1 else f"{self.gateway}{FORK}{self.number}"
 
 
 @dataclass(frozen=True)
@@ -96,7 +128,8 @@ class Quarantined:
 class Arrivals:
     """The progress of a gateway. at: when the last segment landed; epoch, last, ts: of the last record, None if nothing
     has landed; snapshot: epoch and sequence of the last one; missing: earlier records that may still arrive; lost:
-    records that the gateway reports as lost; quarantined: number of objects."""
+    records that the gateway reports as lost; quarantined: number of objects; forked: of a later history, the last
+    record that it shares with an earlier one."""
 
     gw: str
     files: int
@@ -109,6 +142,7 @@ class Arrivals:
     missing: int
     lost: int
     quarantined: int
+    forked: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,7 +189,8 @@ class Manifest:
                     f"{path}: version {version}; this program reads version {VERSION}, so use the program that wrote it"
                 )
             if write:
-                self._db.execute(_PAGES)
+                for statement in _LATER_TABLES:
+                    self._db.execute(statement)
         except sqlite3.Error as error:
             raise ConfigurationError(
                 f"{path}: {error}; if it is damaged, restore it from a backup, or collect into a new lake"
@@ -278,18 +313,117 @@ class Manifest:
             lost = sum(gap.last - gap.first + 1 for gap in gaps if gap.last is not None and gap.said)
             kept = len(self.quarantined_objects(gw))
             epoch, last, ts = newest or (None, None, None)
-            found.append(Arrivals(gw, files, records, at, epoch, last, ts, snapshot, missing, lost, kept))
+            of = self.history(gw)
+            forked = "" if of.parent is None else f"{of.parent.name} at {of.epoch}/{of.seq}"
+            found.append(Arrivals(gw, files, records, at, epoch, last, ts, snapshot, missing, lost, kept, forked))
         return found
 
-    def broken_chain(self, checked: CheckedSegment) -> str:
-        """Why a segment does not fit between the landed ones; "" if it fits.
+    # --- histories ---
+
+    def newest_place(self, name: str) -> tuple[int, int] | None:
+        """Epoch and sequence of the last landed record of a history; None if nothing has landed."""
+        return self._db.execute(  # type: ignore[no-any-return]
+            "SELECT epoch, last FROM segments WHERE gw = ? ORDER BY epoch DESC, first DESC LIMIT 1", (name,)
+        ).fetchone()
+
+    def end_of_epoch(self, history: History, epoch: int) -> int | None:
+        """The first sequence of an epoch that a history does not have any more, as the begin of its next one says; None
+        if it has not said so."""
+        before = EPOCH_MAX + 1, 0
+        while True:
+            (found,) = self._db.execute(
+                "SELECT min(first) FROM lost "
+                "WHERE gw = ? AND epoch = ? AND last IS NULL AND (by_epoch, by_seq) < (?, ?)",
+                (history.name, epoch, *before),
+            ).fetchone()
+            if found is not None or history.parent is None:
+                return found  # type: ignore[no-any-return]
+            before, history = min(before, (history.epoch, history.seq + 1)), history.parent
+
+    def claim(self, file: str, gw: str, gaps: Iterable[Gap]) -> None:
+        """Notes the losses that a segment in quarantine reports. Call it in a transaction."""
+        for gap in gaps:
+            self._db.execute(
+                "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?)", (gw, file, gap.epoch, gap.first, gap.last)
+            )
+
+    def claimed(self, gw: str) -> list[Gap]:
+        """The losses that a gateway has reported, also those in segments that wait in quarantine."""
+        rows = self._db.execute(
+            "SELECT epoch, first, last FROM lost WHERE gw = ? UNION SELECT epoch, first, last FROM claims WHERE gw = ?",
+            (gw, gw),
+        )
+        return [Gap(epoch, first, "", last) for epoch, first, last in rows]
+
+    def histories(self, gw: str) -> list[History]:
+        """The histories of a gateway, oldest first."""
+        found = {1: History(gw)}
+        with contextlib.suppress(sqlite3.OperationalError):  # the table is absent
+            for number, parent, epoch, seq in self._db.execute(
+                "SELECT number, parent, epoch, seq FROM histories WHERE gw = ? ORDER BY number", (gw,)
+            ):
+                found[number] = History(gw, number, found[parent], epoch, seq)
+        return list(found.values())
+
+    def history(self, name: str) -> History:
+        """The history with a name in the lake."""
+        return next(one for one in self.histories(name.partition(FORK)[0]) if one.name == name)
+
+    def fork(self, history: History, at: str) -> None:
+        """Begins a history that has a parent. Call it in a transaction."""
+        assert history.parent is not None
+        row = history.gateway, history.number, history.parent.number, history.epoch, history.seq, at
+        self._db.execute("INSERT INTO histories VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def landed_in(self, history: History, epoch: int, first: int, last: int) -> list[tuple[Landed, Range]]:
+        """The landed files of a history and of those that it forked from, up to the forks, that have one of these
+        records, ascending; with the range that belongs to the history."""
+        found = [(one, one.range) for one in self.landed_with(history.name, epoch, first, last)]
+        while history.parent is not None:
+            end = last if epoch < history.epoch else history.seq if epoch == history.epoch else 0
+            last, history = min(last, end), history.parent
+            if last >= first:
+                shared = self.landed_with(history.name, epoch, first, last)
+                found += [(one, (one.first, min(one.last, last))) for one in shared]
+        return sorted(found, key=lambda pair: pair[1])
+
+    def is_linked(self, history: History, seal: Seal) -> bool:
+        """Whether the segment that a seal names as the previous one has landed in a history, and ends before it; or one
+        has landed that names this one."""
+        if self._db.execute(
+            "SELECT 1 FROM seals WHERE gw = ? AND epoch = ? AND first = ? AND previous = ?",
+            (history.name, seal.epoch, seal.last + 1, seal.sha256),
+        ).fetchone():
+            return True
+        if seal.previous is None:
+            return False
+        before = seal.epoch, seal.first  # records from here on are not those of the history
+        while True:
+            rows = self._db.execute(
+                "SELECT epoch, last FROM seals WHERE gw = ? AND epoch = ? AND last = ? AND sha256 = ?",
+                (history.name, seal.epoch, seal.first - 1, seal.previous),
+            ).fetchall()
+            if seal.first == 1:
+                rows = self._db.execute(
+                    "SELECT epoch, last FROM seals WHERE gw = ? AND epoch < ? AND sha256 = ?",
+                    (history.name, seal.epoch, seal.previous),
+                ).fetchall()
+            if any(place < before for place in rows):
+                return True
+            if history.parent is None:
+                return False
+            before, history = min(before, (history.epoch, history.seq + 1)), history.parent
+
+    def broken_chain(self, checked: CheckedSegment, history: History) -> str:
+        """Why a segment does not fit between the landed ones of a history; "" if it fits.
 
         A seal may name no predecessor although there must have been one: its records were cut in another way, or the
         shipper made the seal.
         """
         # Its neighbours cannot know its hash.
         seal = checked.seal
-        before = self._chain_hashes(seal.gw, seal.epoch, last=seal.first - 1)
+        gw = history.name
+        before = self._chain_hashes(gw, seal.epoch, last=seal.first - 1)
         if before and seal.previous is not None and seal.previous not in {sha256 for sha256, _ in before}:
             return (
                 f"its seal names {seal.previous} as the previous segment, but the landed one is "
@@ -297,8 +431,8 @@ class Manifest:
             )
         if seal.previous is None and (seal.epoch, seal.first) != (1, 1):
             return ""
-        after = {previous for _, previous in self._chain_hashes(seal.gw, seal.epoch, first=seal.last + 1) if previous}
-        if after and seal.sha256 not in after and not self._chain_hashes(seal.gw, seal.epoch, last=seal.last):
+        after = {previous for _, previous in self._chain_hashes(gw, seal.epoch, first=seal.last + 1) if previous}
+        if after and seal.sha256 not in after and not self._chain_hashes(gw, seal.epoch, last=seal.last):
             return f"the next segment has landed, and its seal names {', '.join(sorted(after))} as the previous one"
         return ""
 
@@ -313,22 +447,22 @@ class Manifest:
             (gw, epoch, value),
         ).fetchall()
 
-    def take_in(self, checked: CheckedSegment, ranges: Iterable[Range], source: str, at: str) -> None:
-        """Records that a segment lands with these ranges. Call it in a transaction."""
-        seal = checked.seal
+    def take_in(self, checked: CheckedSegment, history: History, ranges: Iterable[Range], source: str, at: str) -> None:
+        """Records that a segment lands in a history with these ranges. Call it in a transaction."""
+        seal, gw = checked.seal, history.name
         self._db.execute(
             "INSERT OR IGNORE INTO seals VALUES (?, ?, ?, ?, ?, ?)",
-            (seal.gw, seal.epoch, seal.first, seal.last, seal.sha256, seal.previous),
+            (gw, seal.epoch, seal.first, seal.last, seal.sha256, seal.previous),
         )
         for first, last in ranges:
             self._db.execute(
                 "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (seal.gw, seal.epoch, first, last, source, at, checked.ts),
+                (gw, seal.epoch, first, last, source, at, checked.ts),
             )
         for by_epoch, by_seq, gap in checked.gaps:
             self._db.execute(
                 "INSERT OR IGNORE INTO lost VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (seal.gw, by_epoch, by_seq, gap.epoch, gap.first, gap.last, gap.reason),
+                (gw, by_epoch, by_seq, gap.epoch, gap.first, gap.last, gap.reason),
             )
 
     def snapshot(self, gw: str, epoch: int, seq: int) -> str | None:
@@ -338,12 +472,21 @@ class Manifest:
         ).fetchone()
         return None if row is None else row[0]
 
-    def take_snapshot_in(self, checked: CheckedSnapshot, source: str, at: str) -> None:
+    def take_snapshot_in(self, checked: CheckedSnapshot, history: History, source: str, at: str) -> None:
         seal = checked.seal
         self._db.execute(
             "INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (seal.gw, seal.epoch, seal.seq, seal.sha256, seal.bytes, seal.quads, source, at),
+            (history.name, seal.epoch, seal.seq, seal.sha256, seal.bytes, seal.quads, source, at),
         )
+
+    def _epochs(self, history: History | None) -> list[int]:
+        """The epochs with landed records of a history and of those that it forked from."""
+        found: set[int] = set()
+        while history is not None:
+            rows = self._db.execute("SELECT DISTINCT epoch FROM segments WHERE gw = ?", (history.name,))
+            found |= {epoch for (epoch,) in rows}
+            history = history.parent
+        return sorted(found)
 
     # --- quarantine ---
 
@@ -367,6 +510,7 @@ class Manifest:
 
     def release(self, file: str) -> None:
         self._db.execute("DELETE FROM quarantined WHERE file = ?", (file,))
+        self._db.execute("DELETE FROM claims WHERE file = ?", (file,))
 
     # --- planned moves ---
 
@@ -401,8 +545,9 @@ class Manifest:
         ):
             lost.setdefault(epoch, []).append((first, last, reason))
         landed: dict[int, list[Range]] = {}
-        for segment in self.all_landed(gw):
-            landed.setdefault(segment.epoch, []).append(segment.range)
+        of = self.history(gw)
+        for epoch in self._epochs(of):
+            landed[epoch] = [part for _, part in self.landed_in(of, epoch, 1, SEQUENCE_MAX)]
         kept: dict[int, list[Range]] = {}
         for seal in filter(None, (sealed_range(one.seal, gw) for one in self.quarantined_objects(gw))):
             kept.setdefault(seal.epoch, []).append((seal.first, seal.last))

@@ -65,12 +65,14 @@ class Bad(Exception):
     """An object fails a check; the text is the reason.
 
     kind: ``damaged``; ``newer``: written by a newer version, and possibly good; ``chain``: its neighbours' seals name
-    other segments; ``conflict``: a sequence that has landed has another record here.
+    other segments, or what is before it has not landed; ``conflict``: a sequence that has landed has another record
+    here. gaps: that a segment reports which is whole, and waits.
     """
 
-    def __init__(self, reason: str, kind: str = "damaged") -> None:
+    def __init__(self, reason: str, kind: str = "damaged", gaps: tuple[Gap, ...] = ()) -> None:
         super().__init__(printable(reason))
         self.kind = kind
+        self.gaps = gaps
 
 
 class Bounds(NamedTuple):

@@ -121,8 +121,8 @@ class Lake:
             return None
 
     def gateways(self) -> list[str]:
-        """The gateways with landed segments, sorted."""
-        return self.names("segments")
+        """The gateways with landed segments, sorted; without their later histories, which no one can reach."""
+        return [name for name in self.names("segments") if "~" not in name]
 
     def names(self, *parts: str) -> list[str]:
         """Names in a folder, sorted; none if it does not exist."""

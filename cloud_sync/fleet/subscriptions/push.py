@@ -197,7 +197,7 @@ class Push:
         from lamplighter.cloud_sync.fleet.subscriptions.planner import plan
 
         found, unsupported = {}, []
-        gateways = self._lake.names("segments")
+        gateways = self._lake.gateways()
         for record in records:
             try:
                 one = plan(record, gateways, {})

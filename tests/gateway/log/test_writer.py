@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lamplighter.engine.change_log import Cause, Record, Timer, codec, decode
+from lamplighter.cloud_sync.lineage import request_new_epoch
+from lamplighter.engine.change_log import EPOCH_REQUEST, Cause, Gap, Record, Timer, codec, decode
 from lamplighter.engine.change_log.frames import FrameReader, FrameWriter
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
@@ -609,3 +610,27 @@ def test_sealing_reads_no_quads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert sealed is not None
     assert (sealed.epoch, sealed.first, sealed.last, sealed.count) == (1, 1, 3, 3)
     log.close()
+
+
+def test_a_requested_epoch_begins_once_with_a_gap_record(tmp_path: Path) -> None:
+    written(tmp_path, 3)
+    request_new_epoch(tmp_path, 1, "a backup was restored")
+    found, recovery, log = replayed(tmp_path)
+    assert (len(found), recovery.set_aside, (log.epoch, log.sequence)) == (3, None, (2, 1))
+    commit(log, 9)
+    log.close()
+    assert not (tmp_path / EPOCH_REQUEST).exists()
+    request_new_epoch(tmp_path, 1, "an epoch that has ended")
+    found, _, log = replayed(tmp_path)
+    log.close()
+    assert [(one.epoch, one.seq) for one in found] == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2)]
+    assert found[3].gap == Gap(1, 4, "a backup was restored")
+    assert log.epoch == 2
+
+
+def test_a_request_for_an_epoch_that_cannot_be_read_does_not_stop_the_start(tmp_path: Path) -> None:
+    written(tmp_path, 3)
+    (tmp_path / EPOCH_REQUEST).write_text("noise")
+    found, _, log = replayed(tmp_path)
+    log.close()
+    assert (len(found), log.epoch) == (3, 1)

@@ -21,7 +21,7 @@ from lamplighter.cloud_sync.fleet.collection.collector import FULL_S, Collection
 from lamplighter.cloud_sync.fleet.collection.manifest import FILE, Arrivals, Manifest
 from lamplighter.cloud_sync.fleet.collection.missing import MissingRecords
 from lamplighter.cloud_sync.fleet.collection.segment_check import Bounds
-from lamplighter.engine.change_log import SUFFIX, Gap, encode
+from lamplighter.engine.change_log import SUFFIX, Gap, decode, encode
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, UpstreamError
 from tests.support.shipped_logs import (
     Written,
@@ -311,13 +311,18 @@ def test_a_segment_of_a_newer_program_waits_for_one_that_reads_it(fleet: Fleet) 
     assert not (fleet.source / "gw-1" / f"{LOG[0].stem}.refused.json").exists(), "the gateway is to keep it"
 
 
-def test_another_record_under_a_sequence_that_has_landed_is_a_conflict(fleet: Fleet) -> None:
+def test_another_record_under_a_sequence_that_has_landed_begins_another_history(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
     LOG[0].put(fleet.source / "gw-1")
-    segments("gw-1", 1, [3], seed=1)[0].put(fleet.source / "gw-1", "z")
-    summary = fleet.collect()
-    assert (summary["landed"], summary["quarantined"]) == (1, 1)
-    assert landed_records(fleet.lake) == records_of(LOG[:1])
-    assert "record 1/1 differs from the one that has landed" in fleet.quarantined()[f"gw-1/z{SUFFIX}"]
+    other = segments("gw-1", 1, [3], seed=1)[0]
+    other.put(fleet.source / "gw-1", "z")
+    assert fleet.collect()["landed"] == 2
+    assert landed_records(fleet.lake, "segments/gw-1") == records_of(LOG[:1])
+    mine = [decode(line) for line in landed_records(fleet.lake, "segments/gw-1~2")]
+    assert mine == [msgspec.structs.replace(decode(line), gw="gw-1~2") for line in records_of([other])]
+    assert main(["status", str(fleet.lake)]) == 0
+    assert "gw-1 at 1/0" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("first", ["the one before", "the one behind"])
@@ -400,7 +405,7 @@ def test_gaps_are_told_exactly_and_why(fleet: Fleet) -> None:
     log = segments("gw-1", 1, [3, 2, 4, 1])
     folder = fleet.source / "gw-1"
     log[1].put(folder)
-    log[3].put(folder)
+    recut(log, 10, 10).put(folder)  # its seal names no predecessor, so it does not wait for one
     reason = "the log was over its size before these records were shipped"
     gap = record("gw-1", 1, 11, gap=Gap(1, 1, reason, 3))
     written([encode(gap)], gap, log[3].seal.sha256).put(folder)
@@ -540,7 +545,7 @@ def test_a_full_disk_is_told_and_what_follows_is_right(monkeypatch: pytest.Monke
             fleet = Fleet(folder)
             for one in LOG:
                 one.put(fleet.source / "gw-1")
-            (fleet.source / "gw-1" / f"{LOG[1].stem}{SUFFIX}").write_bytes(b"noise")
+            (fleet.source / "gw-1" / f"{LOG[2].stem}{SUFFIX}").write_bytes(b"noise")
             monkeypatch.setattr(os, "fsync", fsync)
             try:
                 fleet.collect()
@@ -550,7 +555,7 @@ def test_a_full_disk_is_told_and_what_follows_is_right(monkeypatch: pytest.Monke
             finally:
                 monkeypatch.undo()
             fleet.collect()
-            assert landed_records(fleet.lake) == records_of([LOG[0], LOG[2]]), moment
+            assert landed_records(fleet.lake) == records_of(LOG[:2]), moment
     assert moment > 20
     assert told == {"No space left on device; check the lake's disk", "No space left on device; free disk space there"}
 

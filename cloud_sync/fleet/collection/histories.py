@@ -1,0 +1,240 @@
+"""Histories of one gateway: which one a segment or a snapshot continues.
+
+A card or a machine that is put back to an older state, or copied, writes other records under sequences that exist
+already. Then one gateway has two histories. Each has a name of its own in the lake: the first has the gateway's, the
+others are `<gateway>~2`, `<gateway>~3`. A later history shares the records up to its fork with its parent, and only the
+records behind the fork land under its name. So no table mixes two histories.
+
+A segment lands only in a history that it provably continues: it has records that have landed there, or its seal names
+the hash of the segment before it there, or the seal behind it names its own. Any other one waits in quarantine, unless
+the gateway has one history, nothing in quarantine may begin another, and what is before the segment will never come:
+the gateway has said so, or has sealed damaged bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import google_crc32c
+import msgspec
+
+from lamplighter.cloud_sync.fleet.collection.manifest import History, Manifest
+from lamplighter.cloud_sync.fleet.collection.segment_check import (
+    CHAIN,
+    CONFLICT,
+    SEQUENCE_MAX,
+    Bad,
+    Bounds,
+    CheckedSegment,
+    CheckedSnapshot,
+    lines,
+    sealed_range,
+)
+from lamplighter.engine.change_log import SegmentName, check, decode, encode
+
+# Histories of one gateway. More are not forks of a gateway, but somebody who writes there.
+HISTORIES_MAX = 16
+_HEAD_BYTES = 4096
+
+
+class Continued(NamedTuple):
+    """The history that a segment continues. fork: epoch and sequence of the last record that it shares with that
+    history, if it begins a new one; None if it does not."""
+
+    history: History
+    fork: tuple[int, int] | None = None
+
+
+class _Comparison(NamedTuple):
+    """A segment beside the landed records of a history. differing: epoch and sequence of the first record in which they
+    differ; agreed: whether they have an equal record before it; told: how they differ."""
+
+    differing: tuple[int, int] | None
+    agreed: bool
+    told: str = ""
+
+
+class Histories:
+    """Assigns segments and snapshots to histories. folder: with the landed segments."""
+
+    def __init__(self, manifest: Manifest, folder: Path, bounds: Bounds) -> None:
+        self._manifest = manifest
+        self._folder = folder
+        self._bounds = bounds
+
+    def continued_by(self, segment: CheckedSegment, file: Path) -> Continued:
+        """The history of a segment. Raises Bad if it cannot be told, or not yet."""
+        seal = segment.seal
+        known = self._manifest.histories(seal.gw)
+        compared = [(one, self._compared(one, segment, file)) for one in known]
+        fitting = [(one, found) for one, found in compared if found.differing is None]
+        for one, found in fitting:
+            if found.agreed or self._manifest.is_linked(one, seal):
+                return Continued(one)
+        differing = [(one, found) for one, found in compared if found.differing is not None]
+        if not differing:
+            if len(known) == 1 and not self._is_behind_break(segment) and self._may_begin(segment):
+                return Continued(known[0])
+            raise Bad(f"{self._unproven(segment)} has not landed", CHAIN)
+        anchored = [pair for pair in differing if pair[1].agreed or self._manifest.is_linked(pair[0], seal)]
+        if not anchored and not fitting and (seal.epoch, seal.first) == (1, 1):
+            anchored = differing  # another one from the beginning
+        # Those that part from it where it parts from an ancestor differ there too.
+        parent, found = max(anchored or differing, key=lambda pair: pair[1].differing or (0, 0))
+        assert found.differing is not None
+        epoch, seq = found.differing
+        told = f"record {epoch}/{seq} {found.told}"
+        if not anchored:
+            raise Bad(f"{told}; {self._unproven(segment)} has not landed", CHAIN)
+        if len(known) >= HISTORIES_MAX:
+            raise Bad(f"{told}, and {seal.gw} has {len(known)} histories already; check who writes there", CONFLICT)
+        return Continued(parent, (epoch, seq - 1))
+
+    def _unproven(self, segment: CheckedSegment) -> str:
+        seal = segment.seal
+        return f"nothing proves yet which history of {seal.gw} it continues: the segment before it, {seal.previous},"
+
+    def of_snapshot(self, snapshot: CheckedSnapshot) -> History:
+        """The history of a snapshot: the one with its record. Raises Bad if it cannot be told yet."""
+        seal = snapshot.seal
+        known = self._manifest.histories(seal.gw)
+        hashes = {one.name: self._record_hash(one, seal.epoch, seal.seq) for one in known}
+        if seal.record:
+            for one in known:
+                if hashes[one.name] == seal.record:
+                    return one
+            if not any(hashes.values()) and self._is_lost(known[-1], seal.epoch, seal.seq) and len(known) == 1:
+                return known[0]
+            raise Bad(f"record {seal.epoch}/{seal.seq}, of which it is, has not landed", CHAIN)
+        # An earlier version of the gateway has sent it, which names no record.
+        having = [one for one in known if hashes[one.name] is not None]
+        if len(known) == 1 or len(set(hashes.values()) - {None}) == 1:
+            return (having or known)[0]
+        raise Bad(f"{seal.gw} has {len(known)} histories, and nothing proves of which one it is", CHAIN)
+
+    def _compared(self, history: History, segment: CheckedSegment, file: Path) -> _Comparison:
+        seal, agreed = segment.seal, False
+        for epoch, seq, gap in segment.gaps[:1]:
+            # A segment that begins an epoch says where the last one ended.
+            later = seq == 1 and gap.last is None
+            if later and self._manifest.landed_in(history, gap.epoch, gap.first, SEQUENCE_MAX):
+                return _Comparison(
+                    (gap.epoch, gap.first), False, f"has landed, and {epoch}/1 says that it is not there"
+                )
+        for landed, (_, last) in self._manifest.landed_in(history, seal.epoch, seal.first, seal.last):
+            theirs = self._folder / landed.gw / str(SegmentName(seal.epoch, *landed.range))
+            if not theirs.exists():
+                agreed = True  # retention has removed the file, and its records must not come back
+                continue
+            mine = zip(itertools.count(seal.first), lines(file, self._bounds), strict=False)
+            kept = itertools.islice(lines(theirs, self._bounds), last - landed.first + 1)
+            own = (renamed(line, landed.gw, seal.gw) for line in kept)
+            differing, equal = _differing(mine, zip(itertools.count(landed.first), own, strict=False))
+            agreed = agreed or equal
+            if differing is not None:
+                told = f"differs from the one that has landed from {landed.source}"
+                return _Comparison((seal.epoch, differing), agreed, told)
+        end = self._manifest.end_of_epoch(history, seal.epoch)
+        if end is not None and seal.last >= end:
+            return _Comparison((seal.epoch, max(end, seal.first)), agreed, "is behind the end of its epoch")
+        return _Comparison(None, agreed)
+
+    def _may_begin(self, segment: CheckedSegment) -> bool:
+        """Whether a segment may land in the only history of its gateway, although what is before it has not landed."""
+        seal, main = segment.seal, History(segment.seal.gw)
+        newest = self._manifest.newest_place(main.name)
+        if newest is None or seal.previous is None:
+            return True
+        if self._manifest.landed_in(main, seal.epoch, seal.first - 1, seal.first - 1):
+            return True  # `Manifest.broken_chain` compares the hashes, if both are known
+        # Lost records that have landed are those of another card.
+        lost = [gap for _, _, gap in segment.gaps] + self._manifest.claimed(seal.gw)
+        if any(
+            gap.epoch == seal.epoch
+            and gap.last is not None
+            and gap.first <= max(newest[1] + 1 if newest[0] == seal.epoch else 1, 1)
+            and gap.last >= seal.first - 1
+            and not self._manifest.landed_in(main, gap.epoch, gap.first, gap.last)
+            for gap in lost
+        ):
+            return True
+        for one in self._manifest.quarantined_objects(seal.gw, "damaged"):
+            other = sealed_range(one.seal, seal.gw)
+            if (
+                other is not None
+                and other.sha256 == one.sha256 == seal.previous
+                and ((other.epoch, other.last) == (seal.epoch, seal.first - 1) or seal.first == 1)
+            ):
+                return self._manifest.is_linked(main, other)
+        return False
+
+    def _is_behind_break(self, segment: CheckedSegment) -> bool:
+        """Whether something in quarantine may begin another history before a segment."""
+        seal = segment.seal
+        main = History(seal.gw)
+        for one in self._manifest.quarantined_objects(seal.gw):
+            other = sealed_range(one.seal, seal.gw)
+            if other is None or one.sha256 == seal.sha256:
+                continue
+            before = (other.epoch, other.first) <= (seal.epoch, seal.first)
+            waits = one.kind in (CHAIN, CONFLICT) or other.sha256 == seal.previous
+            # One that has records that have landed: are they the same?
+            if before and waits and self._manifest.landed_in(main, other.epoch, other.first, other.last):
+                return True
+        return False
+
+    def _is_lost(self, history: History, epoch: int, seq: int) -> bool:
+        return any(
+            gap.said and gap.epoch == epoch and gap.first <= seq and (gap.last is None or seq <= gap.last)
+            for gap in self._manifest.gaps(history.name)
+        )
+
+    def _record_hash(self, history: History, epoch: int, seq: int) -> str | None:
+        """The hash of a landed record as its gateway wrote it; None if it has not landed, or is removed."""
+        for landed, _ in self._manifest.landed_in(history, epoch, seq, seq):
+            path = self._folder / landed.gw / str(SegmentName(epoch, *landed.range))
+            if path.exists():
+                line = next(itertools.islice(lines(path, self._bounds), seq - landed.first, None))
+                return hashlib.sha256(renamed(line, landed.gw, history.gateway)).hexdigest()
+        return None
+
+
+def renamed(line: bytes, old: str, new: str) -> bytes:
+    """A line with the name of another history of its gateway, and its checksum."""
+    if old == new:
+        return line
+    body, member = check(line), b',"gw":"%s",'
+    found = body.find(member % old.encode(), 0, _HEAD_BYTES)
+    type_ = body.find(b'"type":"')
+    if 0 <= type_ < found and body.find(b'"', type_ + 8) == found - 1:
+        end = found + len(member % old.encode())
+        body = body[:found] + member % new.encode() + body[end:]
+        return b'%s,"crc":"%08x"}' % (body, google_crc32c.value(body))
+    # Another program has written the members in another order.
+    return encode(msgspec.structs.replace(decode(line), gw=new)).removesuffix(b"\n")
+
+
+def renamed_lines(content: Iterable[bytes], old: str, new: str) -> Iterator[bytes]:
+    return (renamed(line, old, new) for line in content)
+
+
+def _differing(mine: Iterator[tuple[int, bytes]], theirs: Iterator[tuple[int, bytes]]) -> tuple[int | None, bool]:
+    """The first sequence under which both have a line but the lines differ, and whether they have an equal one before.
+
+    Both ascend by one.
+    """
+    here, there, equal = next(mine, None), next(theirs, None), False
+    while here is not None and there is not None:
+        if here[0] < there[0]:
+            here = next(mine, None)
+        elif here[0] > there[0]:
+            there = next(theirs, None)
+        elif here[1] != there[1]:
+            return here[0], equal
+        else:
+            here, there, equal = next(mine, None), next(theirs, None), True
+    return None, equal

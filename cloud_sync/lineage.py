@@ -1,0 +1,92 @@
+"""The proof that a log continues its own history, and the request for a new epoch if it does not.
+
+``<gateway>/lineage/<epoch>.json`` at the destination names the last segment of an epoch that was shipped, and its hash.
+A log that has that segment, or had it and has removed it, continues its history. One that has other records at that
+place, or ends before it, is that of a card or a machine that was put back to an older state, or of a copy.
+
+A counter in the data folder would prove nothing: an image has it too. Only the destination has seen both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from lamplighter.cloud_sync.destinations import Destination
+from lamplighter.cloud_sync.files import open_plain, write_whole
+from lamplighter.cloud_sync.status import Sealed
+from lamplighter.engine.change_log import EPOCH_REQUEST, EpochRequest, place, segment_name
+from lamplighter.engine.change_log.frames import FrameReader
+from lamplighter.engine.errors import UpstreamError
+
+
+class LineageHead(msgspec.Struct, frozen=True):
+    """The last segment of an epoch that was shipped."""
+
+    v: int
+    epoch: int
+    last: int
+    sha256: str
+
+
+def head_name(gateway: str, epoch: int) -> str:
+    return f"{gateway}/lineage/{epoch}.json"
+
+
+def read_head(to: Destination, gateway: str, epoch: int) -> LineageHead | None:
+    """Raises UpstreamError."""
+    name = head_name(gateway, epoch)
+    content = to.get(name)
+    if content is None:
+        return None
+    try:
+        return msgspec.json.decode(content, type=LineageHead)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UpstreamError(f"{to.url}/{name}: damaged: {error}; remove it") from error
+
+
+def foreign(head: LineageHead, log: Sequence[Sealed]) -> str:
+    """Why a head is of another history than a log; "" if the log has its segment, or had it and has removed it.
+
+    log: the sealed segments, oldest first.
+    """
+    own = next((one for one in log if one.end == (head.epoch, head.last)), None)
+    if own is not None:
+        found = own.seal()
+        if found is None or found[0].sha256 == head.sha256:
+            return ""
+        return f"the destination has a segment up to {head.epoch}/{head.last} with other content"
+    if log and (log[0].name.epoch, log[0].name.first) > (head.epoch, head.last):
+        return ""
+    return f"the destination has records up to {head.epoch}/{head.last}, which this log does not have"
+
+
+def newest_epoch(data: Path) -> int:
+    """The epoch of a data folder's log. Raises OSError."""
+    names = (segment_name(path.name) for path in (data / "log").iterdir())
+    return max((name.epoch for name in names if name is not None), default=1)
+
+
+def request_new_epoch(data: Path, epoch: int, reason: str) -> None:
+    """Lets the next start of the gateway end this epoch, if it is still in it. Raises OSError."""
+    write_whole(data / EPOCH_REQUEST, msgspec.json.encode(EpochRequest(epoch, reason)) + b"\n")
+
+
+def record_hash(data: Path, epoch: int, sequence: int) -> str:
+    """The SHA-256 of a record's line in the log; "" if the log has it no more. Raises OSError."""
+    named = ((path, segment_name(path.name)) for path in (data / "log").iterdir())
+    having = [
+        (name.first, path)
+        for path, name in named
+        if name is not None and name.epoch == epoch and name.first <= sequence <= (name.last or sequence)
+    ]
+    if not having:
+        return ""
+    with open_plain(max(having)[1]) as file:
+        for line in FrameReader(file.read()):
+            if place(line)[1:] == (epoch, sequence):
+                return hashlib.sha256(line).hexdigest()
+    return ""

@@ -1,0 +1,253 @@
+"""Gateways that are put back to an older state, or copied: the lake keeps their histories apart, each whole."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from lamplighter.cloud_sync.answers import LANDED, SnapshotSeal
+from lamplighter.cloud_sync.destinations import LocalFolder
+from lamplighter.cloud_sync.fleet.collection.collector import CollectionSummary, Collector
+from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
+from lamplighter.engine.change_log import SUFFIX, Gap, decode, encode
+from tests.support.seeds import seeds
+from tests.support.shipped_logs import Written, lines_of, memory_folder, record, snapshot, written
+
+CASES = int(os.environ.get("FLEET_CASES", "25"))
+
+
+class Life:
+    """What one card writes: records, cut into sealed segments. seed: of its records from here on."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.lines: list[bytes] = []
+        self.sealed: list[Written] = []
+        self.epoch = 1
+        self.begin = 0
+        """Index of the first line that is not sealed."""
+        self.sequence = 0
+
+    def copied(self, seed: int) -> Life:
+        other = Life(seed)
+        other.lines, other.sealed = list(self.lines), list(self.sealed)
+        other.epoch, other.begin, other.sequence = self.epoch, self.begin, self.sequence
+        return other
+
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            self.sequence += 1
+            self.lines.append(encode(record("gw-1", self.epoch, self.sequence, seed=self.seed)))
+
+    def seal(self) -> list[Written]:
+        """What is written becomes a segment."""
+        if self.begin == len(self.lines):
+            return []
+        lines = self.lines[self.begin :]
+        first = decode(lines[0].rstrip(b"\n"))
+        previous = self.sealed[-1].seal.sha256 if self.sealed else None
+        self.sealed.append(written(lines, first, previous))
+        self.begin = len(self.lines)
+        return self.sealed[-1:]
+
+    def new_epoch(self) -> list[Written]:
+        sealed = self.seal()
+        gap = Gap(self.epoch, self.sequence + 1, "another history has the records behind this one")
+        self.epoch, self.sequence = self.epoch + 1, 1
+        self.lines.append(encode(record("gw-1", self.epoch, 1, gap=gap)))
+        return sealed
+
+
+class Site:
+    def __init__(self, folder: Path) -> None:
+        self.source, self.lake = folder / "source", folder / "lake"
+        (self.source / "gw-1").mkdir(parents=True)
+        self.sent = 0
+
+    def ship(self, *some: Written) -> None:
+        """Under names that are free; those of a shipper tell nothing."""
+        for one in some:
+            self.sent += 1
+            one.put(self.source / "gw-1", f"{one.stem}.x{self.sent}")
+
+    def collect(self) -> CollectionSummary:
+        with Collector(LocalFolder(self.source), self.lake) as collector:
+            summary = collector.collect(full=True)
+            assert collector.problems == []
+            return summary
+
+    def histories(self) -> dict[str, list[bytes]]:
+        """The lines of each history, as the gateway wrote them, with those that it shares with its parents."""
+        with contextlib.closing(Manifest(self.lake)) as manifest:
+            found = {}
+            for history in manifest.histories("gw-1"):
+                lines = []
+                for epoch in range(1, 30):
+                    for landed, (first, last) in manifest.landed_in(history, epoch, 1, 10**12):
+                        name = f"{epoch}-{landed.first:012d}-{landed.last:012d}{SUFFIX}"
+                        content = lines_of((self.lake / "segments" / landed.gw / name).read_bytes())
+                        lines += content[first - landed.first : last - landed.first + 1]
+                found[history.name] = [encode(msgspec.structs.replace(decode(line), gw="gw-1")) for line in lines]
+            return found
+
+    def own(self) -> list[bytes]:
+        """All landed lines, whatever their history."""
+        files = (self.lake / "segments").rglob(f"*{SUFFIX}")
+        lines = (decode(line) for file in files for line in lines_of(file.read_bytes()))
+        return [encode(msgspec.structs.replace(line, gw="gw-1")) for line in lines]
+
+    def quarantined(self) -> list[str]:
+        with contextlib.closing(Manifest(self.lake)) as manifest:
+            return [one.reason for one in manifest.quarantined_objects()]
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with memory_folder() as folder:
+        yield Site(folder)
+
+
+def test_a_restored_card_continues_a_history_of_its_own(site: Site) -> None:
+    first = Life(0)
+    first.write(100)
+    site.ship(*first.seal())
+    first.write(29)
+    restored = first.copied(1)
+    first.write(21)
+    site.ship(*first.seal())
+    first.write(50)
+    site.ship(*first.seal())
+    site.collect()
+    for count in (31, 60, 40):  # none of these ends where the other life ends one
+        restored.write(count)
+        site.ship(*restored.seal())
+        site.collect()
+    site.ship(*restored.new_epoch())
+    restored.write(3)
+    site.ship(*restored.seal())
+    first.write(7)
+    site.ship(*first.seal())
+    site.collect()
+    assert site.histories() == {"gw-1": first.lines, "gw-1~2": restored.lines}
+    assert site.quarantined() == []
+    with contextlib.closing(Manifest(site.lake)) as manifest:
+        assert [(one.gw, one.forked, one.missing) for one in manifest.arrivals()] == [
+            ("gw-1", "", 0),
+            ("gw-1~2", "gw-1 at 1/129", 0),
+        ]
+
+
+def test_what_is_behind_a_break_waits_and_the_gateway_keeps_it(site: Site) -> None:
+    first = Life(0)
+    first.write(10)
+    site.ship(*first.seal())
+    restored = first.copied(1)
+    first.write(10)
+    site.ship(*first.seal())
+    site.collect()
+    restored.write(15)
+    (fork,) = restored.seal()
+    restored.write(5)
+    (behind,) = restored.seal()
+    broken = msgspec.structs.replace(fork.seal, bytes=len(fork.data) - 3)
+    Written(broken, fork.data[:-3]).put(site.source / "gw-1", "damaged")
+    (site.source / "gw-1/damaged.json").write_bytes(fork.seal_bytes)
+    site.ship(behind)
+    site.collect()
+    assert site.histories() == {"gw-1": first.lines}
+    assert len(site.quarantined()) == 2
+    names = [path.name for path in (site.source / "gw-1").glob("*.refused.json")]
+    assert names == ["damaged.refused.json"], "the segment behind it is not refused: its gateway is to keep it"
+    site.ship(fork)
+    assert site.collect()["released"] == 1
+    assert site.histories() == {"gw-1": first.lines, "gw-1~2": restored.lines}
+    assert len(list((site.source / "gw-1").glob(f"{behind.stem}*{LANDED}"))) == 1
+
+
+def test_a_snapshot_lands_in_the_history_of_its_record(site: Site) -> None:
+    first = Life(0)
+    first.write(10)
+    site.ship(*first.seal())
+    restored = first.copied(1)
+    first.write(10)
+    site.ship(*first.seal())
+    restored.write(15)
+    content = snapshot("gw-1", 1, 18)
+    line = hashlib.sha256(restored.lines[17].rstrip(b"\n")).hexdigest()
+    digest = hashlib.sha256(content).hexdigest()
+    seal = SnapshotSeal(1, "gw-1", 1, 18, 3, len(content), digest, line)
+    folder = site.source / "gw-1/snapshots"
+    folder.mkdir()
+    (folder / f"1-000000000018{SUFFIX}").write_bytes(content)
+    (folder / "1-000000000018.json").write_bytes(msgspec.json.encode(seal))
+    site.collect()
+    assert not (site.lake / "snapshots").exists()
+    assert site.quarantined() == ["record 1/18, of which it is, has not landed"]
+    site.ship(*restored.seal())
+    assert site.collect()["released"] == 1
+    (path,) = (site.lake / "snapshots").rglob(f"*{SUFFIX}")
+    assert path.parent.name == "gw-1~2"
+    assert {decode(one).gw for one in lines_of(path.read_bytes())} == {"gw-1~2"}
+
+
+def test_lives_that_are_restored_and_copied_at_any_time_are_histories_of_their_own() -> None:
+    """Each acknowledged record of each life has landed exactly once, and no history has records of two lives."""
+    seen = 0
+
+    def check() -> None:
+        assert seen > CASES / 2, "histories have forked"
+
+    for seed in seeds(CASES, check):
+        random = Random(seed)
+        with memory_folder() as folder:
+            site = Site(folder)
+            lives, images = [Life(0)], []
+            for step in range(random.randint(10, 40)):
+                life = random.choice(lives)
+                what = random.random()
+                if what < 0.5:
+                    life.write(random.randint(1, 9))
+                elif what < 0.75:
+                    site.ship(*_on_its_way(random, site, life.seal()))
+                elif what < 0.8 and life.sequence:
+                    site.ship(*life.new_epoch())
+                elif what < 0.88:
+                    images.append(life.copied(step + 1))
+                elif what < 0.92 and images and len(lives) < 4:
+                    lives.append(random.choice(images).copied(1000 + step))  # beside the others, or after one has ended
+                else:
+                    site.collect()
+            for life in lives:
+                life.write(1)
+                life.seal()
+                site.ship(*life.sealed)  # what was harmed is sent again
+            for _ in range(3):
+                site.collect()
+            found = site.histories()
+            for life in lives:
+                assert life.lines in found.values(), f"seed {seed}"
+            everything = {line for life in lives for line in life.lines}
+            assert sorted(site.own()) == sorted(everything), f"seed {seed}"
+            seen += len(found) > 1
+
+
+def _on_its_way(random: Random, site: Site, sealed: list[Written]) -> list[Written]:
+    """What arrives of segments: some are late, some are damaged."""
+    arrived = []
+    for one in sealed:
+        fate = random.random()
+        if fate < 0.15:
+            cut = one.data[: random.randrange(len(one.data))]
+            site.sent += 1
+            (site.source / "gw-1" / f"{one.stem}.x{site.sent}{SUFFIX}").write_bytes(cut)
+            (site.source / "gw-1" / f"{one.stem}.x{site.sent}.json").write_bytes(one.seal_bytes)
+        elif fate > 0.1:
+            arrived.append(one)
+    return arrived
