@@ -131,6 +131,8 @@ class MqttAdapter:
     attempt to connect to it has failed. former: rules that were in force before; the sessions of the brokers may still
     have their filters. discovering: reads announcements of devices; None: they are not read. base_iri: where the states
     of the brokers and the counters are kept; empty: nowhere. last: keeps the last message of each topic with a rule.
+
+    It is one class because rules, subscriptions, readings and devices of a broker change together.
     """
 
     def __init__(
