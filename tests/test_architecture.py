@@ -89,6 +89,7 @@ ROOMS = {
     "adapters": [
         {"__init__", "client", "literals", "networks", "specs"},
         {"counting", "lasting_updates"},
+        {"presence"},
         {"model"},
         {"mapping", "parts"},
         {"devices"},

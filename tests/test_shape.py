@@ -23,6 +23,7 @@ FUNCTION_LINES_MAX = 60
 
 LONG = {
     "adapters/devices/output.py: Output": "an actuator is found by rows, rules, queries, targets and devices",
+    "adapters/mqtt/adapter.py: MqttAdapter": "brokers, rules, readings and devices meet in it",
     "adapters/mqtt/discovery/homeassistant.py: _Entity": "a method for each component, over one configuration",
     "engine/client/connection.py: EngineClient": "one socket, and the tables of what is pending on it",
     "engine/core.py: Engine": "the interface of the library",

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import aiocoap
+import msgspec
 
 from lamplighter.adapters.coap import links
 from lamplighter.adapters.coap.callers import origin_of
@@ -189,6 +190,8 @@ class CoapDiscovering:
         self._registered: dict[str, _Registered] = {}
         self._announced: set[str] = set()
         self._unique: dict[str, str] = {}
+        self._left_out: dict[str, Sequence[Problem]] = {}
+        """What is listed of a device's links, by its identity."""
         self._found = 0
         names.follow(self.feed.entries.values, self._registered.keys)
 
@@ -215,8 +218,7 @@ class CoapDiscovering:
                 self._returned(_authority(registration.base))
         proposal = self._proposal(registration)
         if event in ("registered", "restored"):
-            for problem in proposal.problems:
-                self.feed.note(problem)
+            self._note_problems(proposal)
         if proposal.device is None:
             return
         identity = proposal.device.identity
@@ -256,6 +258,19 @@ class CoapDiscovering:
             if entry is not None and entry.adoption == "adopted" and not entry.device.endpoint:
                 return entry.device.id
         return ""
+
+    def _note_problems(self, proposal: Proposal) -> None:
+        """Lists what is wrong with links, and what of them is not used, instead of what was before."""
+        for problem in (*proposal.problems, *proposal.left_out):
+            self.feed.note(problem)
+        if proposal.device is None:
+            return
+        identity, now = proposal.device.identity, {one.about for one in proposal.left_out}
+        for problem in self._left_out.pop(identity, ()):
+            if problem.about not in now:
+                self.feed.note(msgspec.structs.replace(problem, reason=""))
+        if proposal.left_out:
+            self._left_out[identity] = proposal.left_out
 
     def note(self, place: str, reason: str) -> None:
         self.feed.note(Problem(SOURCE, "", plain(place), plain(reason, 400)))
@@ -307,8 +322,7 @@ class CoapDiscovering:
         while True:
             known = self.feed.entries.keys() | self._announced
             for proposal in distinct(await self._searcher.everywhere(), known, self._unique):
-                for problem in proposal.problems:
-                    self.feed.note(problem)
+                self._note_problems(proposal)
                 if proposal.device is None or self._is_registered(proposal.device):
                     continue
                 device = device_to_propose(proposal.device, self.feed.entries)

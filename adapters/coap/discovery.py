@@ -31,6 +31,7 @@ from lamplighter.adapters.devices.draft import (
     segment,
 )
 from lamplighter.adapters.devices.kinds import KINDS
+from lamplighter.adapters.devices.problems import left_out_problems
 from lamplighter.adapters.devices.registry import Entry
 from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.tables import CONTENT_FORMATS
@@ -70,11 +71,13 @@ _SEPARATORS = re.compile(r"[-_.]")
 
 class Proposal(NamedTuple):
     """A device as its links describe it, None if they have nothing that can be used. unique: equal only for the
-    addresses of one device, "" if its links do not tell."""
+    addresses of one device, "" if its links do not tell. left_out: lasting problems that say what of its links is not
+    used."""
 
     device: Device | None
     problems: Sequence[Problem]
     unique: str = ""
+    left_out: Sequence[Problem] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,13 @@ class _Meaning:
     oma: str | None = None
 
 
+_FIRST_SENSOR_OBJECT = 3200
+"""Objects below it manage a device: security, access, firmware, connectivity."""
+_READ_ATTRIBUTES = frozenset(("rt", "if", "ct", "sz", "title", "rel", "anchor", *_NAMES))
+_HARMLESS_ATTRIBUTES = frozenset(
+    ("obs", "title*", "hreflang", "media", "type", "rev", "pmin", "pmax", "gt", "lt", "st", "ver", "dim", "lb", "osc")
+)
+"""Names, languages, and settings of notifications and of security."""
 _SENSOR_VALUE, _DIGITAL_INPUT, _ACTIVE_POWER, _SWITCH, _DIMMER = 5700, 5500, 5800, 5850, 5851
 
 # IPSO objects (OMA LwM2M registry): the kind of their mandatory value, and its resource. Where the object does not fix
@@ -178,7 +188,9 @@ def propose(
     device = draft.device()
     if known_id and endpoint:
         device = msgspec.structs.replace(device, endpoint=segment(identifier))
-    return Proposal(device if device.sensors or device.actuators else None, draft.problems, _unique(found))
+    left_out = tuple(left_out_problems(SOURCE, base, plain(place), device.identity, draft.left_out))
+    used = device.sensors or device.actuators
+    return Proposal(device if used else None, draft.problems, _unique(found), left_out)
 
 
 def device_to_propose(device: Device, entries: Mapping[str, Entry]) -> Device | str:
@@ -233,6 +245,7 @@ def _add(draft: ResourceDraft, base: str, link: Link, root: str | None, seen: se
     """Adds what a link stands for. Raises ValueError with the reason why it cannot be used."""
     if not _is_hosted(link, base):
         return
+    draft.leave_out({name for name, _ in link.attributes} - _READ_ATTRIBUTES - _HARMLESS_ATTRIBUTES, link.target)
     resource = _resource(link.target, base)
     path, _, query = resource.removeprefix(base).partition("?")
     if _is_listing(link, path):
@@ -242,8 +255,10 @@ def _add(draft: ResourceDraft, base: str, link: Link, root: str | None, seen: se
     oma = numbers and (root is not None or int(numbers[1]) in _OBJECTS)
     if numbers and oma:
         meaning = _of_object(*numbers.groups())
-        if meaning is None:
-            return  # management of the device, or an object as a whole
+        if meaning is None:  # management of the device, or an object as a whole
+            if numbers[2] is not None and int(numbers[1]) >= _FIRST_SENSOR_OBJECT:
+                draft.leave_out(["an object without a known value"], link.target)
+            return
         if numbers[3] is None:
             resource = f"{resource}/{(meaning.oma or '').rpartition('/')[2]}"
         formats = formats or [0]  # without it, the format of objects would be chosen

@@ -38,6 +38,26 @@ LASTING_MAX = 5_000
 # devices bounds them, and they are not forgotten for others.
 LASTING_PER_MINUTE_MAX = 300
 _MINUTE = timedelta(minutes=1)
+REASON_CHARS_MAX, REASONS_MAX = 400, 8
+"""Of a problem that says what is left out, and problems of one device."""
+
+
+def left_out_problems(source: str, broker: str, topic: str, identity: str, lines: Iterable[str]) -> list[Problem]:
+    """The lasting problems that say what is not used of a device, as few as their length permits. topic: where it is
+    announced; identity: empty if it is unknown."""
+    reasons: list[str] = []
+    for line in lines:
+        line = plain(line, REASON_CHARS_MAX)
+        if reasons and len(reasons[-1]) + len(line) + 2 <= REASON_CHARS_MAX:
+            reasons[-1] += f"; {line}"
+        else:
+            reasons.append(line)
+    if len(reasons) > REASONS_MAX:
+        reasons[REASONS_MAX - 1 :] = ["and more"]
+    return [
+        Problem(source, broker, topic, f"not used: {reason}", identity, f"left out {number}")
+        for number, reason in enumerate(reasons, 1)
+    ]
 
 
 @dataclass(slots=True)
@@ -70,6 +90,16 @@ class Problems:
             f"WHERE {{ VALUES ?source {{ {names} }} "
             f"GRAPH {self._graph} {{ ?problem <{SOURCE}> ?source ; ?property ?value }} }}"
         )
+
+    def replacing(self, source: str, identity: str, problems: Iterable[Problem], now: datetime) -> str:
+        """The update that makes these all lasting problems of a device. source: of all of them."""
+        device = iri(f"{self._base_iri}device/{identity}")
+        forgetting = (
+            f"DELETE {{ GRAPH {self._graph} {{ ?problem ?property ?value }} }} WHERE {{ GRAPH {self._graph} {{ "
+            f"?problem <{SOURCE}> {literal(source)} ; <{OF_DEVICE}> {device} ; ?property ?value }} }}"
+        )
+        insertions = (self._insertion(self._lasting_node(one), one, now) for one in problems)
+        return " ;\n".join((forgetting, *insertions))
 
     @property
     def query(self) -> str:

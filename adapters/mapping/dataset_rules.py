@@ -108,7 +108,7 @@ class DatasetRules:
                 self._sorted = False
                 self._steps += _steps(made)
 
-    def _ordered(self) -> dict[_Row, AnyRule | str | None]:
+    def _in_order(self) -> dict[_Row, AnyRule | str | None]:
         """The rules in the order of their nodes."""
         if not self._sorted:
             self._rows, self._sorted = dict(sorted(self._rows.items(), key=_order)), True
@@ -116,22 +116,22 @@ class DatasetRules:
 
     def streams(self) -> list[StreamRule]:
         """In the order of their nodes, so that the first of two rules for one stream is always the same."""
-        return [rule for rule in self._ordered().values() if isinstance(rule, StreamRule)]
+        return [rule for rule in self._in_order().values() if isinstance(rule, StreamRule)]
 
     def commands(self) -> list[CommandRule]:
-        return [rule for rule in self._ordered().values() if isinstance(rule, CommandRule)]
+        return [rule for rule in self._in_order().values() if isinstance(rule, CommandRule)]
 
     def publishes(self) -> list[PublishRule]:
-        return [rule for rule in self._ordered().values() if isinstance(rule, PublishRule)]
+        return [rule for rule in self._in_order().values() if isinstance(rule, PublishRule)]
 
     def resources(self) -> ResourceRules:
         """The rules for resources and paths, in the order of their nodes."""
-        return ResourceRules.of(rule for rule in self._ordered().values())
+        return ResourceRules.of(rule for rule in self._in_order().values())
 
     def problems(self) -> dict[Term, str]:
         """Why rules are not applied, by node; several faults of a node in one text."""
         found: dict[Term, list[str]] = {}
-        for (mapping, _), rule in self._ordered().items():
+        for (mapping, _), rule in self._in_order().items():
             if isinstance(rule, str):
                 found.setdefault(mapping, []).append(rule)
         return {mapping: "; ".join(sorted(texts))[:2_000] for mapping, texts in found.items()}

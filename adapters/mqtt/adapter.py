@@ -150,6 +150,8 @@ class MqttAdapter:
     mapping: rules of files; rules: those of the dataset. feed: follows these and the desired states of actuators; None:
     neither. discovering: reads announcements of devices; None: they are not read. tried: set once each broker has
     granted the subscriptions, or an attempt to connect to it has failed.
+
+    It is one class because rules, subscriptions, readings and devices of a broker change together.
     """
 
     def __init__(

@@ -62,6 +62,7 @@ class Discovering:
             clock=clock,
         )
         self._announcements = Announcements(formats, devices_max=devices_max)
+        self.state_asks = self._announcements.state_asks
         self._availabilities = Availabilities()
         self._failures = Failures("mqtt")
         self._adopted: dict[Term, str] = {}
@@ -75,10 +76,6 @@ class Discovering:
     def asks(self) -> list[tuple[str, str]]:
         """Messages that make devices announce themselves."""
         return self._announcements.asks
-
-    def state_asks(self, source: str | None = None) -> list[StateAsk]:
-        """Messages that make all devices of a format send their states; None: of all formats."""
-        return self._announcements.state_asks(source)
 
     def covers(self, broker: str, topic: str) -> bool:
         """Whether `take_all` takes messages of the topic."""

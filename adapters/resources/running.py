@@ -153,10 +153,6 @@ class RunningResources:
         self.sensors.renew(device)
         self.sensors.interrupt(device)
 
-    def ask_again(self) -> None:
-        """The gateway has come back: all sensors are asked for their states."""
-        self.sensors.renew_all()
-
     def _hosted(self, device: str) -> set[Term] | None:
         """The sensors and actuators of a device; None if it is not adopted, and no rule is about it."""
         found = [things for part in (self.output, self.sensors) if (things := part.hosted(device)) is not None]
@@ -217,7 +213,7 @@ class ResourceAdapter(ABC, Generic[Resources]):
             if base_iri:
                 counting = keep_counters(client, base_iri, kind, self.counts)
                 tasks.create_task(counting, name=f"{kind} counters")
-                presence = keep_presence(client, base_iri, kind, self.basis.context.now, running.ask_again)
+                presence = keep_presence(client, base_iri, kind, self.basis.context.now, running.sensors.renew_all)
                 tasks.create_task(presence, name=f"{kind} presence")
                 tasks.create_task(keep_health(client, base_iri, kind, self.health), name=f"{kind} health")
             if self._rules is not None:

@@ -216,7 +216,7 @@ class TasmotaPlug(HouseDevice):
                 DeviceMessage(f"stat/{self.topic}/RESULT", json.dumps({"POWER": word})),
                 DeviceMessage(f"stat/{self.topic}/POWER", word),
             ]
-        return [DeviceMessage(f"tele/{self.topic}/SENSOR", json.dumps(self._sensed()))]
+        return [DeviceMessage(f"tele/{self.topic}/SENSOR", json.dumps(self._sensor_state()))]
 
     def online(self, is_online: bool) -> Sequence[DeviceMessage]:
         return [DeviceMessage(f"tele/{self.topic}/LWT", "Online" if is_online else "Offline", True)]
@@ -232,13 +232,13 @@ class TasmotaPlug(HouseDevice):
         return [f"cmnd/{self.topic}/STATUS"]
 
     def answer(self, topic: str, payload: str) -> Sequence[DeviceMessage]:
-        members = {"10": {"StatusSNS": self._sensed()}, "11": {"StatusSTS": self._switched()}}.get(payload)
+        members = {"10": {"StatusSNS": self._sensor_state()}, "11": {"StatusSTS": self._switch_state()}}.get(payload)
         return [] if members is None else [DeviceMessage(f"stat/{self.topic}/STATUS{payload}", json.dumps(members))]
 
-    def _switched(self) -> dict[str, Any]:
+    def _switch_state(self) -> dict[str, Any]:
         return {"Time": MADE_AT, "POWER": "ON" if self.truth["POWER"] else "OFF"}
 
-    def _sensed(self) -> dict[str, Any]:
+    def _sensor_state(self) -> dict[str, Any]:
         return {"Time": MADE_AT, "ENERGY": {"Power": self.truth["ENERGY.Power"]}}
 
     def settable(self) -> dict[str, Sequence[Value]]:
@@ -269,10 +269,10 @@ class TasmotaShutter(TasmotaPlug):
         said = 100 - position if self.is_inverted else position
         return {"Shutter1": {"Position": said, "Direction": 0, "Target": said}}
 
-    def _switched(self) -> dict[str, Any]:
+    def _switch_state(self) -> dict[str, Any]:
         return {"Time": MADE_AT}
 
-    def _sensed(self) -> dict[str, Any]:
+    def _sensor_state(self) -> dict[str, Any]:
         return {"Time": MADE_AT} | self._shutter()
 
     def changed(self, name: str) -> Sequence[DeviceMessage]:

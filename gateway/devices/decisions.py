@@ -11,6 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Protocol, get_args
 
 import msgspec
@@ -19,6 +20,7 @@ from lamplighter.adapters.devices.desired import by_hand_update, desired_update,
 from lamplighter.adapters.devices.device import Actuator, Device, place
 from lamplighter.adapters.devices.draft import THING, plain
 from lamplighter.adapters.devices.kinds import KINDS
+from lamplighter.adapters.devices.problems import Problems, left_out_problems
 from lamplighter.adapters.devices.registry import Entry, Registry
 from lamplighter.adapters.mapping.command_payloads import command_payload
 from lamplighter.adapters.mapping.rules import CommandRule
@@ -181,6 +183,12 @@ class Devices:
             await self._dataset.update(self.registry.adoption(found))
             found = await self.entry(device.identity)
         return found if found is not None and found.device == device and found.adoption == "adopted" else None
+
+    async def list_left_out(self, device: Device, lines: Sequence[str]) -> None:
+        """Lists what is not used of the description of a device, instead of what was listed before."""
+        problems = left_out_problems(device.source, device.broker, device.thing, device.identity, lines)
+        listed = Problems(self.registry.base_iri)
+        await self._dataset.update(listed.replacing(device.source, device.identity, problems, datetime.now(UTC)))
 
     async def ignore(self, entries: Sequence[Entry]) -> list[Entry | NotDecidedError]:
         """What became of devices that were to be ignored, in order."""

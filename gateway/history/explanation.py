@@ -24,7 +24,7 @@ from lamplighter.adapters.devices.desired import ACTUATION_SUFFIX, BY_HAND_ORIGI
 from lamplighter.adapters.specs import KINDS
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, NotKeptError
-from lamplighter.engine.terms import Quad, Term, iri, lexical
+from lamplighter.engine.terms import Quad, Term, iri, lexical, literal
 from lamplighter.gateway.clock import foreign_moment, iso, moment
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log.snapshots import Place, label, place_of
@@ -37,6 +37,8 @@ _PLACE = re.compile(r"[0-9]{1,9}/[0-9]{1,12}")
 _PREFIXED = re.compile(r"([A-Za-z]*):(?!//)(.+)")
 _LINKS_MAX = 1_000
 _QUADS_MAX = 3
+UNCONFIRMED = "unconfirmed: the broker had stored it"
+_RETAINED = literal("retained")
 _SUGGESTED_MAX = 10
 # The state wanted of an actuator has either name (`adapters/devices/desired.py`); the second is that of the papers'
 # street.
@@ -394,10 +396,12 @@ def _own(record: Record) -> ChainLink:
     """The link that a record itself is."""
     cause = record.cause
     quads = record.a or record.k
-    kind = "update"
+    kind, doubt = "update", ""
     if cause is not None and cause.kind in KINDS:
         kind = "reading"
         quads = tuple(quad for quad in (*record.a, *record.k) if quad.p == f"<{v.HAS_SIMPLE_RESULT}>") or quads
+        if any(quad.p == f"<{v.TIME_PROBLEM}>" and quad.o == _RETAINED for quad in (*record.a, *record.k)):
+            doubt = UNCONFIRMED
     text = ""
     if record.timer is not None:
         # Later than the test for a reading: what counts of a record that sets a timer is that it waits.
@@ -413,6 +417,7 @@ def _own(record: Record) -> ChainLink:
         quads=quads[:_QUADS_MAX],
         more=max(0, len(quads) - _QUADS_MAX),
         text=text,
+        doubt=doubt,
     )
 
 

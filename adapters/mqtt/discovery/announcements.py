@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lamplighter.adapters.devices.device import Actuator, Device, Problem, Sensor, Table
-from lamplighter.adapters.devices.draft import plain
+from lamplighter.adapters.devices.problems import left_out_problems
 from lamplighter.adapters.mqtt.discovery import homeassistant, shelly, sparkplug, tasmota, zigbee2mqtt
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined
 
@@ -38,8 +38,6 @@ PARTS_CHARS_ALL_MAX = 2 * CHARS_MAX
 """Of what the announcements of one device say, and of all. A part that no device is made of yet counts too."""
 COVERED_MAX, COVERED_CHARS_MAX = 10_000, 200
 """Topics of which it is remembered whether they announce devices, and characters of one."""
-REASON_CHARS_MAX, REASONS_MAX = 400, 8
-"""Of a problem that says what is left out, and problems of one device."""
 _NOT_OF_DEVICES = re.compile(
     r"/bridge/(?:devices|request|response|info|state)(?:/|$)|^tasmota/discovery/"
     r"|(?:^|/)announce$|^shellies/command$|/events/rpc$"
@@ -382,22 +380,10 @@ def _omission_problems(key: _Key, topic: str, joined: Joined, *, owned: bool) ->
         lines.append("it has no value that can be read and no state that can be set")
     elif device is not None and not owned:
         lines = []
-    reasons: list[str] = []
-    for line in lines:
-        line = plain(line, REASON_CHARS_MAX)
-        if reasons and len(reasons[-1]) + len(line) + 2 <= REASON_CHARS_MAX:
-            reasons[-1] += f"; {line}"
-        else:
-            reasons.append(line)
-    if len(reasons) > REASONS_MAX:
-        reasons[REASONS_MAX - 1 :] = ["and more"]
     format_name, broker, group = key
     # A group is a part of an identity as a rule; that of a Shelly is the prefix of its topics.
     identity = device.identity if device is not None else "" if "/" in group else f"{format_name}/{group}"
-    return [
-        Problem(format_name, broker, topic, f"not used: {reason}", identity, f"left out {number}")
-        for number, reason in enumerate(reasons, 1)
-    ]
+    return left_out_problems(format_name, broker, topic, identity, lines)
 
 
 def _lasts_as(problem: Problem) -> tuple[str, str, str]:

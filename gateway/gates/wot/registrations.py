@@ -89,6 +89,7 @@ class SubmittedThings:
         found = await devices.take(device, before)
         if found is None:
             raise ConflictError(f"{device.thing} changed meanwhile; try again")
+        await devices.list_left_out(device, adopted.warnings)
         if before is not None:
             return Response(status_code=204)
         told: dict[str, Any] = {"id": device.thing, "warnings": [*adopted.warnings, *devices.refused_topics(device)]}

@@ -175,6 +175,16 @@ def device_of(found: Submitted, identifier: str, settings: Settings, registry: R
     return adopted
 
 
+_UNDERSTOOD = frozenset((
+    "@type", "enum", "forms", "input", "maximum", "minimum", "properties", "readOnly", "title", "type", "unit",
+    "writeOnly",
+))  # fmt: skip
+_HARMLESS = frozenset(
+    ("comment", "description", "descriptions", "idempotent", "observable", "required", "safe", "synchronous", "titles")
+)
+"""Keys of affordances and data schemas that say nothing of values, states and commands."""
+
+
 class _Reading:
     def __init__(self, thing: DescribedThing, identifier: str) -> None:
         self._thing = thing
@@ -189,12 +199,14 @@ class _Reading:
             field = f"properties.{_plain_name(name)}"
             try:
                 self._property(name, one, field)
+                self._add_omissions(one, field)
             except ValueError as error:
                 self._add_fault(field, error)
         for name, one in actions.items():
             field = f"actions.{_plain_name(name)}"
             try:
                 self._action(name, one, field)
+                self._add_omissions(one, field)
             except ValueError as error:
                 self._add_fault(field, error)
         for name in self._document.get("events", {}):
@@ -209,6 +221,19 @@ class _Reading:
 
     def _add_fault(self, field: str, error: ValueError) -> None:
         self._faults.append(Fault(error.field if isinstance(error, UnusableError) else field, plain(str(error), 400)))
+
+    def _add_omissions(self, one: Table, field: str) -> None:
+        """Notes the keys of an affordance that are not used, and of the data schemas in it."""
+        names = sorted(map(_plain_name, one.keys() - _UNDERSTOOD - _HARMLESS))
+        if names:
+            self._faults.append(Fault(field, f"not used: {plain(', '.join(names), 300)}"))
+        members = one.get("properties")
+        schemas = {f"{field}.input": one.get("input")}
+        if isinstance(members, dict):
+            schemas |= {f"{field}.properties.{_plain_name(name)}": schema for name, schema in members.items()}
+        for at, schema in list(schemas.items())[:AFFORDANCES_MAX]:
+            if isinstance(schema, dict):
+                self._add_omissions(schema, at)
 
     # --- affordances ---
 

@@ -486,3 +486,20 @@ def test_rules_of_a_proposed_device_are_taken() -> None:
 
 def test_resource_that_no_request_can_name_is_a_problem() -> None:
     assert "longer than 255 bytes" in reason(f"</{'a' * 256}>")
+
+
+def test_what_is_left_out_of_links_is_told() -> None:
+    texts = (
+        '</a>;rt="temperature";frobnicate="1";obs;title="A"',
+        '</>;rt="oma.lwm2m"',
+        "</3303/0>",
+        "</3391/0>",
+        "</1/0>",
+    )
+    proposal = found(",".join(texts))
+    assert not proposal.problems
+    [problem] = proposal.left_out
+    assert (problem.source, problem.device, problem.about) == ("coap", "coap/192.0.2.7~5683", "left out 1")
+    said = problem.reason.removeprefix("not used: ").split("; ")
+    assert said == ["/a: frobnicate", "/3391/0: an object without a known value"]
+    assert not found('</a>;rt="temperature";obs').left_out

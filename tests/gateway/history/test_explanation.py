@@ -148,6 +148,18 @@ async def test_a_reading_an_application_and_an_adapter_are_a_chain(tmp_path: Pat
         assert one.explained(f"{LAMP}/actuation") == found
 
 
+async def test_a_reading_that_the_broker_had_stored_is_unconfirmed(tmp_path: Path) -> None:
+    async with street(tmp_path) as one:
+        text = f"{NAMES} INSERT DATA {{ {READING} true . <http://e/presence> gateway:timeProblem 'retained' }}"
+        await update(one.runner, text, cause=change_log.Cause("mqtt", "zigbee2mqtt/pir"))
+        await idle(one.runner)
+        await one.acknowledges(ON, 3)
+        found = one.explained()
+        assert [link.doubt for link in found.links if link.doubt] == ["unconfirmed: the broker had stored it"]
+        [said, *_] = as_json(found, NAMED)["links"]
+        assert said["said"].endswith("true of <http://e/presence> [unconfirmed: the broker had stored it]")
+
+
 async def test_the_newest_outcomes_are_listed_and_each_can_be_explained(tmp_path: Path) -> None:
     async with street(tmp_path) as one:
         assert one.outcomes(9) == []

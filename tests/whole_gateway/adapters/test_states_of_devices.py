@@ -4,6 +4,7 @@ running gateway."""
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ from lamplighter.adapters.mapping import protobuf
 from lamplighter.adapters.mqtt import inbox
 from lamplighter.gateway.addresses import Addresses
 from tests.support.brokers import Mosquitto, mosquitto
+from tests.support.coap_processes import AdapterProcess
+from tests.support.gateway_process import GatewayProcess, wait_for
 from tests.support.mapping_rules import rules
 from tests.support.mqtt_adapter import mqtt_adapter
 from tests.support.running_gateway import TIMEOUT_S, rows, running_gateway
 
 PREFIX = "PREFIX gateway: <http://lamplighter.example/ns/gateway#> PREFIX sosa: <http://www.w3.org/ns/sosa/> "
-UNCONFIRMED = """SELECT ?stream ?value ?last WHERE {
+UNCONFIRMED = """SELECT DISTINCT ?stream ?value ?last WHERE {
   ?stream gateway:liveObservation ?reading ; gateway:receivedFrom/gateway:since ?since .
   ?reading sosa:hasSimpleResult ?value OPTIONAL { ?reading sosa:resultTime ?last }
   FILTER(!BOUND(?last) || ?last < ?since) }"""
@@ -123,6 +126,38 @@ async def test_state_is_unconfirmed_after_a_reconnection_until_its_device_report
                 await until(unconfirmed(addresses), [])
             async with mqtt_adapter(addresses, broker, HOUSE):
                 await until(unconfirmed(addresses), ["true"])
+
+
+CONFIRMED = """SELECT ?value WHERE {
+  ?stream gateway:liveObservation ?reading .
+  ?reading sosa:hasSimpleResult ?value ; sosa:resultTime ?last
+  FILTER NOT EXISTS { ?stream gateway:receivedFrom/gateway:since ?since FILTER(?since > ?last) } }"""
+
+
+async def test_state_is_unconfirmed_after_a_restart_of_the_gateway_that_the_adapter_outlives(tmp_path: Path) -> None:
+    table = {"host": "127.0.0.1", "adopt": "all", "discovery": []}
+    (tmp_path / "mapping").mkdir()
+    rule = '[[stream]]\ntopic = "door"\npayload = "boolean"\nproperty = "gateway:contact"\non_repeat = "ignore"\n'
+    (tmp_path / "mapping" / "door.toml").write_text(rule)
+    with mosquitto() as broker:
+        tables: dict[str, Any] = {"mqtt": table | {"port": broker.port}, "coap": {"enabled": False}}
+        with GatewayProcess(tmp_path, **tables) as gateway:
+            adapter = AdapterProcess(gateway, "mqtt", gateway.config)
+            adapter.start()
+            try:
+
+                def values(query: str) -> list[str]:
+                    return [row["value"] for row in gateway.rows(PREFIX + query)]
+
+                wait_for(lambda: broker.publish(("door", "on")) or values(CONFIRMED) == ["true"], what="the value")
+                gateway.end(signal.SIGKILL)
+                gateway.start()
+                wait_for(lambda: values(UNCONFIRMED) == ["true"], what="the doubt")
+                assert values(CONFIRMED) == []
+                broker.publish(("door", "on"))  # the same value, which the rule ignores otherwise
+                wait_for(lambda: values(UNCONFIRMED) == [] and values(CONFIRMED) == ["true"], what="the confirmation")
+            finally:
+                adapter.end(signal.SIGKILL)
 
 
 def metric(name: str, *, value: int | None = None, alias: int | None = None, **fields: int) -> bytes:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from lamplighter.adapters.devices.device import Device, Problem
+from lamplighter.adapters.devices.problems import REASON_CHARS_MAX, REASONS_MAX
 from lamplighter.adapters.mapping import protobuf
-from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, REASON_CHARS_MAX, REASONS_MAX, Announcements
+from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
 from lamplighter.adapters.mqtt.discovery.declared import Declared
 from tests.support.announcements import announcements, zigbee_house
 from tests.support.tables import each_row

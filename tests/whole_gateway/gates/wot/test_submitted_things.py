@@ -312,3 +312,28 @@ def test_who_is_no_operator_submits_and_removes_nothing(tmp_path: Path) -> None:
         for method, target in (("POST", "/things"), ("PUT", "/things/urn%3Aa"), ("DELETE", "/things/urn%3Aa")):
             answer = gateway.https(method, target, "{}", {"Authorization": token, "Content-Type": "application/json"})
             assert (answer.status, answer.json["error"]) == (403, "forbidden")
+
+
+def test_what_is_not_used_of_a_description_is_listed_until_it_is_replaced(
+    gateway: GatewayProcess, broker: Mosquitto
+) -> None:
+    document = porch(broker, id="urn:dev:listed", events={"pressed": {"forms": [{"href": "porch/pressed"}]}})
+    temperature = document["properties"]["temperature"]
+    temperature |= {"multipleOf": 0.5, "uriVariables": {"x": {"type": "number"}}, "description": "of the air"}
+    status, answer, _ = ask(gateway, "things", "POST", document)
+    assert status == 201
+    assert "properties.temperature: not used: multipleOf, uriVariables" in answer["warnings"]
+
+    def listed() -> list[str]:
+        done = command("devices", "problems", "--json", "--config", gateway.config)
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        return [row["reason"] for row in rows if "listed" in str(row["device"])]
+
+    [reason] = listed()
+    assert "properties.temperature: not used: multipleOf, uriVariables" in reason
+    assert "events.pressed: events are not read" in reason and "description" not in reason
+    del document["events"], temperature["multipleOf"], temperature["uriVariables"]
+    status, _, _ = ask(gateway, "things/urn%3Adev%3Alisted", "PUT", document)
+    assert status == 204 and listed() == []
+    status, _, _ = ask(gateway, "things/urn%3Adev%3Alisted", "DELETE")
+    assert status == 204
