@@ -1,6 +1,6 @@
 """State beside the dataset, rebuilt from the records of the change log.
 
-knowledge: follows each record for all of it; delayed: delayed updates and their scheduler; applications: triggers and
+knowledge: follows each record for all of it; delayed: delayed updates; applications: triggers and
 reactions; request_ids: answers to retries; instant: of comparisons with the clock; resumption: subscriptions that
 outlive their connections. Not in the log: outcomes, how reactions end; quotas, limits of one client; client_budgets,
 bytes that wait for one client; messages, clients that have messages of devices.

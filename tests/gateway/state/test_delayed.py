@@ -29,16 +29,16 @@ from lamplighter.engine.protocol import GATEWAY_KINDS, requests
 from lamplighter.gateway.clock import MachineClock, iso
 from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.loop import scheduler as scheduling
 from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.scheduler import Scheduler
 from lamplighter.gateway.settings import DelayedSettings, Settings
-from lamplighter.gateway.state import delayed
 from lamplighter.gateway.state.delayed import (
     CLOCK,
     LISTED_MAX,
     DelayedState,
     DelayedUpdates,
     Pending,
-    Scheduler,
     at_moment,
     delay_us,
     missed_policy,
@@ -263,7 +263,7 @@ async def test_a_step_of_the_clock_is_noticed_without_being_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scheduler looks itself, once a second; here nobody re-arms it."""
-    monkeypatch.setattr(delayed, "_LOOK_S", 0.02)
+    monkeypatch.setattr(scheduling, "_LOOK_S", 0.02)
     clock = FakeClock(trusted=False)
     async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("at"), at=iso(START + 100 * SECOND))
@@ -275,7 +275,7 @@ async def test_a_step_of_the_clock_is_noticed_without_being_told(
 
 async def test_time_in_suspension_counts_without_being_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that sleeps stops the timers of the loop, but not CLOCK_BOOTTIME; both its clocks go on."""
-    monkeypatch.setattr(delayed, "_LOOK_S", 0.02)
+    monkeypatch.setattr(scheduling, "_LOOK_S", 0.02)
     clock = FakeClock()
     async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("late"), delay="PT1H")
@@ -288,7 +288,7 @@ async def test_an_earlier_one_is_not_kept_waiting_by_a_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the clocks of the machine: the scheduler sleeps for the long one and must wake for the short one."""
-    monkeypatch.setattr(delayed, "_LOOK_S", 3600.0)  # it does not find the short one by itself
+    monkeypatch.setattr(scheduling, "_LOOK_S", 3600.0)  # it does not find the short one by itself
     runner = runner_over(tmp_path, MachineClock("always"))
     runner.recover()
     async with running(runner):
@@ -380,7 +380,7 @@ async def test_one_whose_effect_fails_is_recorded_as_fired_and_said(
 async def test_a_fire_whose_record_cannot_be_written_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
-    monkeypatch.setattr(delayed, "_RETRY_S", 0.01)
+    monkeypatch.setattr(scheduling, "_RETRY_S", 0.01)
     really_append = LogWriter.append
     failed: list[Cause] = []
 
@@ -662,7 +662,7 @@ async def test_whether_an_at_was_missed_is_told_by_the_first_trusted_clock(tmp_p
 async def test_a_missed_one_whose_record_cannot_be_written_is_skipped_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delayed, "_RETRY_S", 0.01)
+    monkeypatch.setattr(scheduling, "_RETRY_S", 0.01)
     really_append = LogWriter.append
     failed: list[str] = []
 
@@ -696,7 +696,7 @@ async def test_the_log_is_told_of_the_clocks_while_a_delay_is_pending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scheduler looks itself, once a second."""
-    monkeypatch.setattr(delayed, "_LOOK_S", 0.02)
+    monkeypatch.setattr(scheduling, "_LOOK_S", 0.02)
     clock = FakeClock(trusted=False)
     async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("at"), at=iso(START + timedelta(days=99)))
@@ -797,7 +797,7 @@ class Counting(list[tuple[int, int, str]]):
 
 
 async def test_thousands_pending_cost_other_updates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delayed, "_LOOK_S", 3600)  # it looks at the first one now and then
+    monkeypatch.setattr(scheduling, "_LOOK_S", 3600)  # it looks at the first one now and then
     clock = FakeClock()
     async with recovered_runner(tmp_path, clock) as runner:
         updates = runner._delayed
@@ -823,7 +823,7 @@ async def test_thousands_pending_cost_other_updates_nothing(tmp_path: Path, monk
 
 
 async def test_no_more_than_a_thousand_or_two_are_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delayed, "_LOOK_S", 3600)  # nothing but what is done makes room for more
+    monkeypatch.setattr(scheduling, "_LOOK_S", 3600)  # nothing but what is done makes room for more
     clock = FakeClock()
     async with recovered_runner(tmp_path, clock) as runner:
         for number in range(5000):
