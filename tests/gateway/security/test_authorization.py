@@ -18,6 +18,7 @@ from lamplighter.gateway.security.permissions import Permissions
 from lamplighter.gateway.security.registry import ClientRegistry
 from lamplighter.gateway.security.tokens import TokenIssuer
 from lamplighter.gateway.settings.security import SecuritySettings
+from lamplighter.gateway.systemd import fields
 from tests.support.gateway_parts import FakeClock
 from tests.support.tables import each_row
 
@@ -101,7 +102,10 @@ async def test_by_default_a_new_client_may_do_nothing(tmp_path: Path) -> None:
     assert [access.read.names, access.write.names, access.subscribe.names] == [frozenset()] * 3
 
 
-async def test_the_test_identity_is_there_only_when_switched_on(tmp_path: Path) -> None:
+async def test_the_test_identity_is_there_only_when_switched_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "lamplighter.audit")
     plain = authorization(tmp_path, registration="listed")
     with pytest.raises(UnauthorizedError):
         await plain.register("SEPATest", None, HERE)
@@ -111,6 +115,7 @@ async def test_the_test_identity_is_there_only_when_switched_on(tmp_path: Path) 
     tested = authorization(tmp_path, clock, registration="listed", test_identity=True)
     for _ in range(2):  # it registers again and again
         assert (await tested.register("SEPATest", None, HERE)).client_secret == "SEPATest"
+        assert fields(caplog.records[-1])["TEST"] == "True"
     given = tested.token("SEPATest", "SEPATest", HERE)
     assert given.life_s == 5
     assert tested.caller(f"Bearer {given.token}", HERE).access.full

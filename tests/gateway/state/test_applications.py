@@ -335,6 +335,24 @@ async def test_an_endless_application_is_stopped_and_the_gateway_goes_on(
         assert len(reactions(tmp_path)) == 21
 
 
+async def test_an_application_whose_query_is_slow_again_and_again_is_named_and_goes_on(tmp_path: Path) -> None:
+    applications = [copier("slow", "in", "out"), copier("other", "in2", "out2")]
+    async with recovered_runner(tmp_path, FakeClock(), applications) as runner:
+        [text] = {
+            runner._engine.describe(spuid).text
+            for spuid, (application, _) in runner._aggregators.subscriptions.items()
+            if application.name == "slow"
+        }
+        runner._ledger.evaluations.measure_select(text, lambda: Bag(()))
+        runner._ledger.evaluations.too_slow[text] = 600.0
+        for name in "xy":
+            await update(runner, PREFIXES + f"INSERT DATA {{ :{name} :in 1 }}")
+            await idle(runner)
+        (problem,) = runner.figures.status()["problems"]
+        assert problem.startswith("application/slow degraded: a query takes longer than limits.evaluation_ms_max")
+        assert count(runner, "out") == 2
+
+
 @pytest.mark.parametrize("names", [("endless", "z"), ("z", "endless")])
 async def test_an_endless_application_does_not_take_others_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str]

@@ -511,6 +511,20 @@ def test_a_snapshot_before_anything_is_recorded_in_a_boot_has_the_time_of_the_on
     assert (state.boot.boot, state.boot.uptime_us) == ("boot-1", 60_000_000)
 
 
+def test_a_record_of_the_clocks_tells_of_a_step_however_soon_it_comes() -> None:
+    """Of the others, one a second does."""
+    clock = FakeClock()
+    updates = DelayedUpdates(clock)
+    updates.follow(timer_record(clock, "a", delay_s=100))
+    clock.advance(0.5)
+    clock.step(TWO_WEEKS)
+    for cause, steady_since_us in ((Cause("http", "x"), 0), (Cause(CLOCK, "stepped"), clock.boottime_us())):
+        updates.follow(msgspec.structs.replace(other_record(clock), cause=cause))
+        boot = updates.state().boot
+        assert boot is not None
+        assert boot.steady_since_us == steady_since_us
+
+
 def test_a_delay_is_never_longer_than_it_was_nor_negative() -> None:
     clock = FakeClock()
     log = [timer_record(clock, "a", delay_s=100)]
@@ -570,6 +584,20 @@ async def test_the_table_tells_what_is_pending(tmp_path: Path) -> None:
         ]
         clock.advance(3540)
         assert [(row["state"], row["in_s"]) for row in runner.delayed_updates()] == [("late", 0.0)]
+
+
+def test_the_table_has_as_many_rows_as_are_asked_for() -> None:
+    clock = FakeClock(trusted=False)
+    updates = DelayedUpdates(clock)
+    updates.rebase()
+    updates.follow(timer_record(clock, "a", delay_s=100))
+    for name in "bcd":
+        record = timer_record(clock, name, delay_s=0)
+        assert record.timer is not None
+        timer = msgspec.structs.replace(record.timer, delay_us=None, at=iso(START))
+        updates.follow(msgspec.structs.replace(record, timer=timer))
+    for limit in range(1, 6):
+        assert [row["id"] for row in updates.table(limit=limit)] == list("abcd")[:limit]
 
 
 # --- missed while the gateway was off ---

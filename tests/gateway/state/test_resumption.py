@@ -269,6 +269,12 @@ def test_one_that_is_larger_than_the_limit_is_not_retained_but_counted() -> None
     assert list(attached(found.attach(followed(), 2, Client())).missed) == []
 
 
+def test_as_many_bytes_are_retained_as_the_limit_says() -> None:
+    size = begun(3).totals()["retained_bytes"]
+    for limit, retained in ((size, 3), (size - 1, 2)):
+        assert len(begun(3, outbox_bytes_max=limit).state()[0].notifications) == retained
+
+
 def test_what_no_client_can_go_on_with_any_more_is_ended_before_its_time() -> None:
     client = Client()
     found = begun(3, client, outbox_bytes_max=1000)
