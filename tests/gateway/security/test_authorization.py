@@ -260,6 +260,19 @@ async def test_a_client_has_its_requests_a_second(tmp_path: Path) -> None:
     assert ours.caller(lamp, HERE).name == "lamp"
 
 
+async def test_a_token_counts_as_a_request_of_its_client(tmp_path: Path) -> None:
+    clock = FakeClock()
+    ours = authorization(tmp_path, clock, requests_per_s=2)
+    lamp, other = [(await ours.register(name, None, HERE)) for name in ("lamp", "other")]
+    for _ in range(2):
+        ours.token(lamp.client_id, lamp.client_secret, HERE)
+    with pytest.raises(QueueFullError, match="requests_per_s = 2"):
+        ours.token(lamp.client_id, lamp.client_secret, HERE)
+    assert ours.token(other.client_id, other.client_secret, HERE).token
+    clock.advance(0.5)
+    assert ours.token(lamp.client_id, lamp.client_secret, HERE).token
+
+
 @each_row(
     ("address", "same"),
     [

@@ -6,6 +6,7 @@ import ast
 import asyncio
 import importlib
 import json
+import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -260,9 +261,10 @@ async def test_at_follows_the_wall_clock_and_waits_until_it_is_trusted(tmp_path:
 
 
 async def test_a_step_of_the_clock_is_noticed_without_being_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The scheduler looks itself, once a second; here nobody re-arms it."""
+    caplog.set_level(logging.INFO)
     monkeypatch.setattr(scheduling, "_LOOK_S", 0.02)
     clock = FakeClock(trusted=False)
     async with recovered_runner(tmp_path, clock) as runner:
@@ -271,6 +273,8 @@ async def test_a_step_of_the_clock_is_noticed_without_being_told(
         clock.now += 200 * SECOND
         clock.synchronised = True
         await until(lambda: there(runner) == ["at"])
+        [change] = [fields(line) for line in caplog.records if "clock changed" in line.getMessage()]
+        assert (change["STEPPED_S"], change["TRUSTED"]) == ("200.0", "True")
 
 
 async def test_time_in_suspension_counts_without_being_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
