@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -35,6 +36,7 @@ from tests.support.gateway_parts import (
     idle,
     reactions,
     records,
+    recovered,
     recovered_runner,
     time_passes,
     update,
@@ -645,6 +647,22 @@ async def test_a_kill_while_a_reaction_waits_for_room(tmp_path: Path, monkeypatc
         assert await session_without_idle(tmp_path, [app], "INSERT DATA { :x :in 1 }") == 0
     assert await session(tmp_path, [app]) == (1, 0)
     assert await session(tmp_path, [app]) == (1, 0)
+
+
+async def test_a_reaction_that_the_start_could_not_write_happens_though_nobody_asks_for_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = copier("app", "in", "out")
+    with monkeypatch.context() as patch:
+        fail_reactions(patch, tmp_path, 1000)
+        assert await session_without_idle(tmp_path, [app], "INSERT DATA { :x :in 1 }") == 0
+        runner = recovered(tmp_path, FakeClock(), [app])
+    task = asyncio.create_task(runner.run())  # without the steps that `running` waits for
+    await until(lambda: len(reactions(tmp_path)) == 1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert count(runner, "out") == 1
+    runner.close()
 
 
 async def session_without_idle(data: Path, applications: Sequence[Application], sparql: str) -> int:

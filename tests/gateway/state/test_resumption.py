@@ -35,6 +35,7 @@ from lamplighter.gateway.state.resumption import (
     public_spuid,
 )
 from lamplighter.gateway.systemd import fields
+from tests.support.event_loops import until
 from tests.support.gateway_parts import FakeClock, idle, lines, put_lines, records, recovered_runner, segments, update
 from tests.support.recording_sink import RecordingSink
 from tests.support.tables import each_row
@@ -551,6 +552,20 @@ async def test_it_waits_for_its_client_across_starts_and_its_end_is_on_record(
     found = fields(line)["SUBSCRIPTION"]
     assert public_spuid(spuid) == f"sepa://subscription/{found}…", "what lists of subscriptions show"
     assert found.isalnum() and len(found) == 8, "so that nothing has to be quoted; and the whole is a secret"
+
+
+async def test_it_ends_when_its_keep_is_over_though_nobody_asks_for_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lamplighter.gateway.loop.runner.PAUSE_S", 0.01)
+    monkeypatch.setattr("lamplighter.gateway.loop.upkeep.PAUSE_S", 0.01)
+    clock = FakeClock()
+    async with recovered_runner(tmp_path, clock, settings=settings()) as runner:
+        spuid, sink = await begin(runner)
+        runner.disconnect(sink, [spuid])
+        await idle(runner)
+        clock.advance(600)
+        await until(lambda: runner.figures.status()["resumable"]["subscriptions"] == 0)
 
 
 async def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
