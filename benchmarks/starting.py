@@ -28,6 +28,7 @@ def starting(effort: Effort, out: Path, progress: Progress) -> dict[str, Any]:
     """
     with gateway_process() as gateway, TemporaryDirectory() as folder:
         config = Path(folder) / "lamplighter.toml"
+        local = ["--config", str(config), "--data", f"{folder}/data"]
         config.write_text("[http]\nport = 0\n[websocket]\nport = 0\n")
         url = "http://{}:{}".format(*gateway.http)
         commands = {
@@ -36,7 +37,12 @@ def starting(effort: Effort, out: Path, progress: Progress) -> dict[str, Any]:
             "status": ["status", "--url", url],
             "query": ["query", "ASK {}", "--url", url],
             "update": ["update", "INSERT DATA { <http://bench.example/s> <http://bench.example/p> 1 }", "--url", url],
-            _RUN: ["run", "--config", str(config)],
+            _RUN: ["run", *local],
+            # In the data folder of the gateway that has been killed.
+            "check": ["check", *local],
+            "verify": ["verify", *local],
+            "log show": ["log", "show", *local],
+            "backup": ["backup", f"{folder}/backup", "--yes", *local],
         }
         processes = {_LEAST: ["-c", "pass"]}
         processes |= {name: ["-m", "lamplighter.gateway", *arguments] for name, arguments in commands.items()}

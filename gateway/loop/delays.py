@@ -15,7 +15,8 @@ from lamplighter.gateway.clock import iso
 from lamplighter.gateway.log import entries
 from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.queue import LiveSettings, Queue
-from lamplighter.gateway.state.delayed import DelayedUpdates, Pending, Scheduler, at_moment, delay_us, text_bytes
+from lamplighter.gateway.loop.scheduler import Scheduler
+from lamplighter.gateway.state.delayed import DelayedUpdates, Pending, at_moment, delay_us, text_bytes
 from lamplighter.gateway.state.quotas import check
 from lamplighter.gateway.state.request_ids import Accepted
 

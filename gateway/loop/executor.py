@@ -28,10 +28,10 @@ from lamplighter.gateway.loop.failures import behind_its_log, failure
 from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.queue import Queue, ReleaseGroup, Task, fulfil
 from lamplighter.gateway.loop.reactions import Reactions
+from lamplighter.gateway.loop.scheduler import Scheduler
 from lamplighter.gateway.loop.subscribers import Subscribers
 from lamplighter.gateway.loop.time_slicer import SLICE_S, LongError, TimeSlicer
 from lamplighter.gateway.monitoring.timings import Timings
-from lamplighter.gateway.state.delayed import Scheduler
 
 logger = EventLogger(__name__)
 

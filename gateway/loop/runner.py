@@ -48,6 +48,7 @@ from lamplighter.gateway.loop.removals import Removals
 from lamplighter.gateway.loop.requests import kinds
 from lamplighter.gateway.loop.restore import Restore
 from lamplighter.gateway.loop.resumption import ResumptionService
+from lamplighter.gateway.loop.scheduler import Scheduler
 from lamplighter.gateway.loop.subscribers import QueuedEnd, Sink, SubscribeCall, Subscribers
 from lamplighter.gateway.loop.time_slicer import TimeSlicer
 from lamplighter.gateway.loop.timers import Timers
@@ -64,7 +65,6 @@ from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import Application
-from lamplighter.gateway.state.delayed import Scheduler
 from lamplighter.gateway.state.knowledge import Knowledge
 from lamplighter.gateway.state.messages import MessageSources
 from lamplighter.gateway.state.outcomes import Outcomes

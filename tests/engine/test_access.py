@@ -12,6 +12,7 @@ import pytest
 from lamplighter.engine import Engine
 from lamplighter.engine.access import EVERY, FULL, Access, Dataset, Graphs
 from lamplighter.engine.errors import AccessDeniedError, LimitExceededError, RequestSyntaxError, StoreError
+from lamplighter.engine.terms import lexical
 from lamplighter.engine.updating.by_store import UsingGraphs
 from tests.support.signatures import signature
 from tests.support.tables import each_row
@@ -154,6 +155,16 @@ def test_who_asks_for_permitted_graphs_alone_shares_the_plan_of_all_others(engin
         engine.unsubscribe(spuid)
     commit = engine.update(f"INSERT DATA {{ GRAPH {B} {{ <s:2> <p:> 3 }} GRAPH {A} {{ <s:2> <p:> 4 }} }}")
     assert len(commit.notifications) == 2
+
+
+def test_a_subscription_to_named_graphs_and_a_default_graph_sees_no_others(engine: Engine) -> None:
+    text = "SELECT ?o { { ?s <p:> ?o } UNION { GRAPH ?g { ?s <p:> ?o } } }"
+    access = Access(subscribe=graphs(A, B))
+    chosen = engine.subscribe(text, default_graphs=(A,), named_graphs=(B,), access=access)
+    assert sorted(lexical(o or "") for (o,) in chosen.first.rows) == ["1", "2"]
+    assert not engine.update(f"INSERT DATA {{ <s:2> <p:> 3 GRAPH {C} {{ <s:2> <p:> 4 }} }}").notifications
+    [notification] = engine.update(f"INSERT DATA {{ GRAPH {B} {{ <s:2> <p:> 5 }} }}").notifications
+    assert [lexical(o or "") for (o,) in notification.added.rows] == ["5"]
 
 
 def test_what_is_visible_makes_no_more_changes_look_relevant() -> None:

@@ -145,7 +145,7 @@ def _selection(mutant: Mutant, tests: set[str], seconds: dict[str, float], kille
 
 def attempt(sample: Path, number: int, tests: list[str]) -> int:
     identity = Identity(*json.loads(sample.read_text())[number])
-    verdicts: list[Verdict] = []
+    verdicts: dict[int, Verdict] = {}  # the second one may end first
 
     def work(judge: Judge) -> None:
         mutant = mutants.mutant(identity)
@@ -153,10 +153,10 @@ def attempt(sample: Path, number: int, tests: list[str]) -> int:
         print(f"{identity.path}:{mutant.lines[0]} {mutant.before} -> {mutant.after}")
         changes = live.Functions({identity.path}).changes(mutant)
         jobs = [(list(judge.items), changes), (list(judge.items), [])]
-        judge.verdicts(jobs, {}, lambda _, verdict: verdicts.append(verdict), 1)
+        judge.verdicts(jobs, {}, verdicts.__setitem__, 1)
 
     judging.collect(tests, work)
-    with_mutant, without = verdicts
+    with_mutant, without = verdicts[0], verdicts[1]
     print("with it:", with_mutant.state, with_mutant.test, with_mutant.message)
     print("without it:", without.state, without.test, without.message)
     return 0 if with_mutant.state != "passed" and without.state == "passed" else 1

@@ -84,7 +84,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--traces", help="folder for the lines and durations of each test")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    folder = Path(config.getoption("--traces"))
-    config.pluginmanager.register(Durations(folder))
-    config.pluginmanager.register(Tracer(folder))
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Begins before a conftest imports the rooms: a line that only runs at an import counts like any other."""
+    folder = Path(early_config.known_args_namespace.traces)
+    early_config.pluginmanager.register(Durations(folder))
+    early_config.pluginmanager.register(Tracer(folder))

@@ -375,6 +375,20 @@ def test_sparkplug_alias_without_birth_asks_for_one() -> None:
         readings(SPARKPLUG, "spBv1.0/g/DDATA/n/d", metric(alias=7, double=22.5), births=births)
 
 
+def test_sparkplug_remembers_so_many_nodes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparkplug, "NODES_MAX", 2)
+    births = Births()
+    for node in "abc":
+        with pytest.raises(PayloadError, match="birth"):
+            births.records(f"spBv1.0/g/NDATA/{node}", metric(alias=7, double=22.5))
+    assert births.unborn == {("g", "a"), ("g", "b")}
+    for node in "abc":
+        births.records(f"spBv1.0/g/NBIRTH/{node}", BIRTH)
+    death = metric("bdSeq", type_=4, long=2)  # of a session before that of the birth, if it is remembered
+    assert [births.bury(f"spBv1.0/g/NDEATH/{node}", death) for node in "abc"] == ["g/a", None, None]
+    assert births.records("spBv1.0/g/NDEATH/b", death) == []
+
+
 def test_sparkplug_node_that_is_born_again_and_again_drives_no_other_one_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparkplug, "METRICS_ALL_MAX", 12)  # names and aliases of two such births
     births = Births()

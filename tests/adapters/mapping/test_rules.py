@@ -483,8 +483,18 @@ def test_payload_size_is_bounded(tmp_path: Path) -> None:
         value(mapping, b"1".rjust(PAYLOAD_BYTES_MAX + 1))
 
 
-def test_text_length_is_bounded(tmp_path: Path) -> None:
-    mapping = rule(tmp_path)
+def test_topic_length_is_bounded(tmp_path: Path) -> None:
+    mapping = rule(tmp_path, topic="{x}")
+    for size in (1, TOPIC_BYTES_MAX):
+        assert only(mapping, "x" * size, b"1").value == '"1"'
+    [error] = results(mapping, "x" * (TOPIC_BYTES_MAX + 1), b"1")
+    assert isinstance(error, PayloadError)
+    assert f"topic does not have 1 to {TOPIC_BYTES_MAX} bytes" in str(error)
+
+
+@each_row("keys", [{}, {"no_value": ["none"]}])
+def test_text_length_is_bounded(tmp_path: Path, keys: dict[str, Any]) -> None:
+    mapping = rule(tmp_path, **keys)
     assert value(mapping, b"x" * TEXT_CHARS_MAX) == '"' + "x" * TEXT_CHARS_MAX + '"'
     with pytest.raises(PayloadError, match="characters"):
         value(mapping, b"x" * (TEXT_CHARS_MAX + 1))

@@ -6,7 +6,7 @@ import pytest
 
 from lamplighter.engine.change_log import Cause, GraphChanges, Record, Timer, codec, decode, encode, place
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.terms import Quad
+from lamplighter.engine.terms import STORED_DEPTH_MAX, Quad
 
 RECORD = Record(
     v=1,
@@ -83,3 +83,18 @@ def test_record_of_a_newer_program_is_no_damage() -> None:
     line = b'%s,"crc":"%08x"}' % (body, google_crc32c.value(body))
     with pytest.raises(ConfigurationError, match="version 2"):
         decode(line)
+
+
+def test_a_bracket_that_json_escapes_nests_like_any_other() -> None:
+    """What the store could not read back is damage, however a writer spells it."""
+    for levels in (STORED_DEPTH_MAX, STORED_DEPTH_MAX + 1):
+        term = "<<( <a:s> <a:p> " * levels + "1" + " )>>" * levels
+        line = encode(msgspec.structs.replace(RECORD, a=(Quad("<a:s>", "<a:p>", term, None),)))
+        body = line[: line.rindex(b',"crc"')].replace(b"<<", b"\\u003c\\u003c")
+        escaped = b'%s,"crc":"%08x"}' % (body, google_crc32c.value(body))
+        if levels <= STORED_DEPTH_MAX:
+            assert decode(escaped).a[0].o == term
+            continue
+        for one in (line[:-1], escaped):
+            with pytest.raises(ValueError, match="deep"):
+                decode(one)

@@ -120,6 +120,27 @@ def test_what_could_not_be_kept_true_is_refused(query: str) -> None:
     assert engine.subscription_count == 0
 
 
+@each_row(
+    "where",
+    [
+        "?s :p ?o FILTER ( ?o > 1 )",
+        "?s :p ?o FILTER EXISTS { ?o :q ?x }",
+        "?s :p ?o OPTIONAL { ?o :q ?x FILTER ( ?x > 1 ) }",
+        "?s :p ?o BIND ( ?o + 1 AS ?b )",
+        "VALUES ?s { :a :b } ?s :p ?o",
+    ],
+)
+def test_several_default_graphs_are_followed_as_one(where: str) -> None:
+    engine = Engine()
+    spu_class, rows, follow = followed(engine, f"SELECT * FROM :g FROM :h {{ {where} }}")
+    assert spu_class != "re-evaluated"
+    for graph in ("g", "h", "i"):
+        follow(engine.update(PREFIX + f"INSERT DATA {{ GRAPH :{graph} {{ :a :p 1 , 2 . :b :p :a }} }}"))
+        follow(engine.update(PREFIX + f"INSERT DATA {{ GRAPH :{graph} {{ :a :q 1 , 2 }} }}"))
+    assert rows.total()
+    follow(engine.update(PREFIX + "DELETE WHERE { GRAPH :g { :a :p ?o } }"))
+
+
 # -- aggregates whose value depends on the order ----------------------------------------------------------------------
 
 SUMS = "SELECT ?s ( SUM( ?v ) AS ?t ) { ?s :v ?v } GROUP BY ?s"

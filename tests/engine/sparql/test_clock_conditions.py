@@ -6,6 +6,7 @@ import pytest
 
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import UnsupportedRequestError
+from lamplighter.engine.matching import clock_patterns
 from tests.support.tables import each_row
 
 PREFIX = (
@@ -110,4 +111,13 @@ def test_another_use_is_refused_with_its_place_the_reason_and_the_cure(
 def test_a_dataset_of_several_graphs_is_refused() -> None:
     query = "SELECT * FROM :a FROM :b { ?x :at ?t FILTER(g:now() > ?t) }"
     with pytest.raises(UnsupportedRequestError, match="several graphs"):
+        spu_class(query)
+
+
+def test_a_comparison_has_so_many_tokens_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = "SELECT * { ?x :due ?n FILTER(g:clock() - 5 >= ?n) }"  # five: the clock, -, 5, >= and ?n
+    monkeypatch.setattr(clock_patterns, "EXPRESSION_MAX", 5)
+    assert spu_class(query) == "telescoped"
+    monkeypatch.setattr(clock_patterns, "EXPRESSION_MAX", 4)
+    with pytest.raises(UnsupportedRequestError, match="at most 4 tokens"):
         spu_class(query)

@@ -11,6 +11,7 @@ import pyoxigraph as ox
 from lamplighter.engine import Engine
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.slices import LONG
 from lamplighter.engine.updating.updates import PLANS_MAX, SHAPES_MAX
 from tests.support.oracle import canonical
 from tests.support.tables import each_row
@@ -208,6 +209,16 @@ def test_failed_request_leaves_nothing_behind_in_the_index() -> None:
         both.update(text)
     indexed = {quad.to_nquads() for quad in both.engine._cts.quads()}
     assert indexed <= {line.strip() for line in both.engine.dump().decode().splitlines()}
+
+
+def test_an_operation_that_makes_many_quads_makes_each_blank_node_once() -> None:
+    """The plan begins without slices, and again in slices when there are many quads."""
+    with Engine() as engine:
+        rows = LONG + 1
+        engine.update(PREFIX + f"INSERT DATA {{ {' . '.join(f':s :p {number}' for number in range(rows))} }}")
+        for _ in range(3):
+            commit = engine.update(PREFIX + "INSERT { [] :q ?o } WHERE { :s :p ?o }")
+            assert len(commit.added) == rows
 
 
 def test_data_of_any_length_makes_no_shape_for_each_length() -> None:

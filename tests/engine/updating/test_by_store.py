@@ -8,6 +8,7 @@ from typing import Any
 import pyoxigraph as ox
 import pytest
 
+from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import (
     GatewayError,
     MalformedRequestError,
@@ -251,6 +252,14 @@ class Announced(Slices):
 
     def pause(self) -> None:
         self.pauses += 1
+
+
+def test_many_graphs_are_long_work_however_few_quads_they_have() -> None:
+    for count, begun in ((LONG, 0), (LONG + 1, 1)):
+        store, slices = QuadStore(), Announced()
+        store.apply(QuadDelta(created=tuple(f"<a:{number}>" for number in range(count))))
+        delta = quad_delta(resolved("DROP NAMED"), store, now=NOW, new_blank_node=labels(), slices=slices)
+        assert (len(delta.dropped), slices.begun) == (count, begun)
 
 
 def test_many_equal_members_are_long_work_too() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import GatewayError, LimitExceededError, RequestSyntaxError, UnsupportedRequestError
-from lamplighter.engine.terms import Quad
+from lamplighter.engine.terms import XSD, Quad
 from tests.support.tables import each_row
 
 LAMP = "http://example.org/lamp"
@@ -181,6 +181,15 @@ def test_the_size_is_limited(tmp_path: Path) -> None:
             ):
                 engine.load(source, bytes_max=2799)
             engine.load(source, bytes_max=2800)
+
+
+def test_the_size_of_what_a_document_stands_for_is_limited() -> None:
+    document = b"<http://a> <http://p> 1, 2 ."
+    size = sum(len(f'<http://a> <http://p> "{number}"^^<{XSD}integer> <http://g> .\n') for number in (1, 2))
+    with Engine() as engine:
+        with pytest.raises(LimitExceededError, match=f"stands for more than {size - 1} characters"):
+            engine.load(document, "ttl", graph="<http://g>", bytes_max=size - 1)
+        assert len(engine.load(document, "ttl", graph="<http://g>", bytes_max=size).added) == 2
 
 
 def test_a_prefix_that_makes_much_of_little_is_noticed_early() -> None:

@@ -18,8 +18,8 @@ from lamplighter.gateway.clock import iso
 from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop import reactions as reactions_of_loop
+from lamplighter.gateway.loop import scheduler as scheduling
 from lamplighter.gateway.loop.runner import Runner
-from lamplighter.gateway.state import delayed
 from tests.support.event_loops import until
 from tests.support.gateway_parts import (
     START,
@@ -195,7 +195,7 @@ async def test_many_instants_that_are_due_keep_a_request_waiting_for_some_only(
 async def test_a_step_forth_and_back_is_followed(
     tmp_path: Path, by: timedelta, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delayed, "_LOOK_S", 0.02)
+    monkeypatch.setattr(scheduling, "_LOOK_S", 0.02)
     clock = FakeClock()
     async with recovered_runner(tmp_path, clock) as runner:
         ear = await listening(runner)

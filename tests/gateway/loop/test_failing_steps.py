@@ -20,6 +20,7 @@ from lamplighter.engine.errors import BrokenEngineError, GatewayError, StoreErro
 from lamplighter.engine.protocol import Results
 from lamplighter.gateway.loop import runner as runner_module
 from lamplighter.gateway.loop.aggregators import Aggregators
+from lamplighter.gateway.loop.failures import behind_its_log
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.state.applications import Trigger
@@ -252,6 +253,12 @@ async def test_upkeep_that_raises_is_tried_again(tmp_path: Path, monkeypatch: py
     async with recovered_runner(tmp_path) as runner:
         await until(lambda: calls > 2)
         await update(runner, insert(1))
+
+
+def test_what_fails_behind_the_log_names_its_cause_and_is_named_once() -> None:
+    broken = behind_its_log(ValueError("x"))
+    assert "ValueError('x')" in str(broken)
+    assert behind_its_log(broken) is broken
 
 
 async def test_an_engine_that_is_broken_ends_the_gateway_and_the_next_start_has_what_was_recorded(

@@ -6,12 +6,15 @@ import asyncio
 from pathlib import Path
 from time import perf_counter
 
+import msgspec
 import pytest
 
 from lamplighter.engine.errors import ChangeLogError
+from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
+from tests.support.event_loops import until
 from tests.support.gateway_parts import FakeClock, idle, running
 from tests.support.gateway_parts import update as commit
 from tests.support.held_disk import stepped_disk
@@ -62,6 +65,29 @@ async def test_the_figures_have_the_syncs_and_the_time_of_what_was_done(tmp_path
         for timing in (timings.store_update, timings.spu_manager, timings.sync, timings.update_processing):
             assert timing.count == 2
             assert 0 <= timing.least <= timing.most <= elapsed_s
+
+
+async def test_by_interval_the_log_is_synced_though_nobody_waits(tmp_path: Path) -> None:
+    class Noted(Disk):
+        synced = 0
+
+        def sync(self, file: int) -> None:
+            super().sync(file)
+            self.synced += 1
+
+    disk = Noted()
+    log = LogWriter(tmp_path, FakeClock(), "interval", disk)
+    log.open()
+    settings = msgspec.convert(
+        {"gateway": {"durability": "interval"}, "log": {"sync_interval_ms": 1}}, Settings, strict=True
+    )
+    runner = Runner(settings, FakeClock(), log)
+    runner.recover()
+    async with running(runner):
+        for number in range(2):
+            before = disk.synced
+            await commit(runner, insert(number))
+            await until(lambda: disk.synced > before)  # noqa: B023 - it is called at once
 
 
 async def test_a_disk_that_fails_ends_the_gateway_and_nothing_is_told(

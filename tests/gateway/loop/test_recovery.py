@@ -178,17 +178,21 @@ async def test_an_update_without_effect_and_id_leaves_no_record(tmp_path: Path) 
         assert [(len(r.a), len(r.k)) for r in records(tmp_path)] == [(1, 0), (0, 1)]
 
 
-async def test_a_torn_tail_costs_only_the_update_that_nobody_was_told_of(tmp_path: Path) -> None:
+async def test_a_torn_tail_costs_only_the_update_that_nobody_was_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     clock = FakeClock()
     async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, f"INSERT DATA {{ <http://e/a> {P} 1 }}", request_id="a")
         before = state(runner)
         await update(runner, f"INSERT DATA {{ <http://e/b> {P} 1 }}", request_id="b")
+    assert "torn tail" not in caplog.text
     (segment,) = segments(tmp_path)
     segment.write_bytes(segment.read_bytes()[:-3])
     runner = runner_over(tmp_path, clock)
     recovery = runner.recover()
     assert recovery.cut_bytes > 0
+    assert "torn tail cut off" in caplog.text
     assert state(runner) == before
     runner.close()
     async with recovered_runner(tmp_path, clock) as runner:

@@ -18,6 +18,7 @@ from lamplighter.gateway.security.permissions import Permissions
 from lamplighter.gateway.security.registry import ClientRegistry
 from lamplighter.gateway.security.tokens import TokenIssuer
 from lamplighter.gateway.settings.security import SecuritySettings
+from lamplighter.gateway.systemd import fields
 from tests.support.gateway_parts import FakeClock
 from tests.support.tables import each_row
 
@@ -101,7 +102,10 @@ async def test_by_default_a_new_client_may_do_nothing(tmp_path: Path) -> None:
     assert [access.read.names, access.write.names, access.subscribe.names] == [frozenset()] * 3
 
 
-async def test_the_test_identity_is_there_only_when_switched_on(tmp_path: Path) -> None:
+async def test_the_test_identity_is_there_only_when_switched_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "lamplighter.audit")
     plain = authorization(tmp_path, registration="listed")
     with pytest.raises(UnauthorizedError):
         await plain.register("SEPATest", None, HERE)
@@ -111,6 +115,7 @@ async def test_the_test_identity_is_there_only_when_switched_on(tmp_path: Path) 
     tested = authorization(tmp_path, clock, registration="listed", test_identity=True)
     for _ in range(2):  # it registers again and again
         assert (await tested.register("SEPATest", None, HERE)).client_secret == "SEPATest"
+        assert fields(caplog.records[-1])["TEST"] == "True"
     given = tested.token("SEPATest", "SEPATest", HERE)
     assert given.life_s == 5
     assert tested.caller(f"Bearer {given.token}", HERE).access.full
@@ -253,6 +258,19 @@ async def test_a_client_has_its_requests_a_second(tmp_path: Path) -> None:
     assert ours.caller(other, HERE).name == "other"
     clock.advance(0.4)
     assert ours.caller(lamp, HERE).name == "lamp"
+
+
+async def test_a_token_counts_as_a_request_of_its_client(tmp_path: Path) -> None:
+    clock = FakeClock()
+    ours = authorization(tmp_path, clock, requests_per_s=2)
+    lamp, other = [(await ours.register(name, None, HERE)) for name in ("lamp", "other")]
+    for _ in range(2):
+        ours.token(lamp.client_id, lamp.client_secret, HERE)
+    with pytest.raises(QueueFullError, match="requests_per_s = 2"):
+        ours.token(lamp.client_id, lamp.client_secret, HERE)
+    assert ours.token(other.client_id, other.client_secret, HERE).token
+    clock.advance(0.5)
+    assert ours.token(lamp.client_id, lamp.client_secret, HERE).token
 
 
 @each_row(

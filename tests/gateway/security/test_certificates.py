@@ -53,6 +53,9 @@ def test_the_first_start_makes_an_authority_and_a_certificate(tmp_path: Path) ->
     assert printed.lower() == f"sha256 fingerprint={identity.fingerprint}".lower()
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.pem") if path.name != "ca.pem"} == {0o600}
     assert b"PRIVATE" not in identity.authority
+    device = x509.load_pem_x509_certificate((tmp_path / DEVICE).read_bytes())
+    critical = {extension.oid._name for extension in device.extensions if extension.critical}
+    assert critical == {"basicConstraints", "keyUsage"}, "a client may not know the others (RFC 5280, 4.2)"
 
 
 def test_it_names_the_machine_and_its_addresses() -> None:

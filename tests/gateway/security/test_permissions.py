@@ -16,6 +16,7 @@ from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import (
     AccessDeniedError,
     ChangeLogError,
+    ConfigurationError,
     GatewayError,
     MalformedRequestError,
     UnknownDelayedError,
@@ -28,6 +29,7 @@ from lamplighter.gateway.history.verification import verify
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.security.callers import LOCAL, Caller
+from lamplighter.gateway.security.permissions import GRAPHS_MAX, graphs
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.resumption import AttachedSubscription
 from tests.support.gateway_parts import (
@@ -123,6 +125,14 @@ async def subscribe(
 async def answer(runner: Runner, text: str, who: Caller) -> bytes:
     found = await runner.queries.query(query_outline(text), "text/csv", caller=who)
     return b"".join([chunk async for chunk in found.chunks()])
+
+
+def test_a_list_names_as_many_graphs_as_the_limit_says_and_no_more() -> None:
+    names = [f"http://graphs/{number}" for number in range(GRAPHS_MAX + 1)]
+    assert graphs(names[1:]).names == {f"<{name}>" for name in names[1:]}
+    with pytest.raises(ConfigurationError, match=f"{GRAPHS_MAX + 1} graphs are named"):
+        graphs(names)
+    assert graphs([*names, "*"]).every
 
 
 async def test_queries_in_processes_of_their_own_and_batches_keep_to_what_is_permitted(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -36,6 +37,7 @@ from tests.support.gateway_parts import (
     idle,
     reactions,
     records,
+    recovered,
     recovered_runner,
     time_passes,
     update,
@@ -336,6 +338,24 @@ async def test_an_endless_application_is_stopped_and_the_gateway_goes_on(
         assert len(reactions(tmp_path)) == 21
 
 
+async def test_an_application_whose_query_is_slow_again_and_again_is_named_and_goes_on(tmp_path: Path) -> None:
+    applications = [copier("slow", "in", "out"), copier("other", "in2", "out2")]
+    async with recovered_runner(tmp_path, FakeClock(), applications) as runner:
+        [text] = {
+            runner._engine.describe(spuid).text
+            for spuid, (application, _) in runner._aggregators.subscriptions.items()
+            if application.name == "slow"
+        }
+        runner._ledger.evaluations.measure_select(text, lambda: Bag(()))
+        runner._ledger.evaluations.too_slow[text] = 600.0
+        for name in "xy":
+            await update(runner, PREFIXES + f"INSERT DATA {{ :{name} :in 1 }}")
+            await idle(runner)
+        (problem,) = runner.figures.status()["problems"]
+        assert problem.startswith("application/slow degraded: a query takes longer than limits.evaluation_ms_max")
+        assert count(runner, "out") == 2
+
+
 @pytest.mark.parametrize("names", [("endless", "z"), ("z", "endless")])
 async def test_an_endless_application_does_not_take_others_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str]
@@ -628,6 +648,22 @@ async def test_a_kill_while_a_reaction_waits_for_room(tmp_path: Path, monkeypatc
         assert await session_without_idle(tmp_path, [app], "INSERT DATA { :x :in 1 }") == 0
     assert await session(tmp_path, [app]) == (1, 0)
     assert await session(tmp_path, [app]) == (1, 0)
+
+
+async def test_a_reaction_that_the_start_could_not_write_happens_though_nobody_asks_for_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = copier("app", "in", "out")
+    with monkeypatch.context() as patch:
+        fail_reactions(patch, tmp_path, 1000)
+        assert await session_without_idle(tmp_path, [app], "INSERT DATA { :x :in 1 }") == 0
+        runner = recovered(tmp_path, FakeClock(), [app])
+    task = asyncio.create_task(runner.run())  # without the steps that `running` waits for
+    await until(lambda: len(reactions(tmp_path)) == 1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert count(runner, "out") == 1
+    runner.close()
 
 
 async def session_without_idle(data: Path, applications: Sequence[Application], sparql: str) -> int:

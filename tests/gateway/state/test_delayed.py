@@ -6,6 +6,7 @@ import ast
 import asyncio
 import importlib
 import json
+import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -29,16 +30,16 @@ from lamplighter.engine.protocol import GATEWAY_KINDS, requests
 from lamplighter.gateway.clock import MachineClock, iso
 from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.loop import scheduler as scheduling
 from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.scheduler import Scheduler
 from lamplighter.gateway.settings import DelayedSettings, Settings
-from lamplighter.gateway.state import delayed
 from lamplighter.gateway.state.delayed import (
     CLOCK,
     LISTED_MAX,
     DelayedState,
     DelayedUpdates,
     Pending,
-    Scheduler,
     at_moment,
     delay_us,
     missed_policy,
@@ -260,10 +261,11 @@ async def test_at_follows_the_wall_clock_and_waits_until_it_is_trusted(tmp_path:
 
 
 async def test_a_step_of_the_clock_is_noticed_without_being_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The scheduler looks itself, once a second; here nobody re-arms it."""
-    monkeypatch.setattr(delayed, "_LOOK_S", 0.02)
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(scheduling, "_LOOK_S", 0.02)
     clock = FakeClock(trusted=False)
     async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("at"), at=iso(START + 100 * SECOND))
@@ -271,11 +273,13 @@ async def test_a_step_of_the_clock_is_noticed_without_being_told(
         clock.now += 200 * SECOND
         clock.synchronised = True
         await until(lambda: there(runner) == ["at"])
+        [change] = [fields(line) for line in caplog.records if "clock changed" in line.getMessage()]
+        assert (change["STEPPED_S"], change["TRUSTED"]) == ("200.0", "True")
 
 
 async def test_time_in_suspension_counts_without_being_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that sleeps stops the timers of the loop, but not CLOCK_BOOTTIME; both its clocks go on."""
-    monkeypatch.setattr(delayed, "_LOOK_S", 0.02)
+    monkeypatch.setattr(scheduling, "_LOOK_S", 0.02)
     clock = FakeClock()
     async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("late"), delay="PT1H")
@@ -288,7 +292,7 @@ async def test_an_earlier_one_is_not_kept_waiting_by_a_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the clocks of the machine: the scheduler sleeps for the long one and must wake for the short one."""
-    monkeypatch.setattr(delayed, "_LOOK_S", 3600.0)  # it does not find the short one by itself
+    monkeypatch.setattr(scheduling, "_LOOK_S", 3600.0)  # it does not find the short one by itself
     runner = runner_over(tmp_path, MachineClock("always"))
     runner.recover()
     async with running(runner):
@@ -380,7 +384,7 @@ async def test_one_whose_effect_fails_is_recorded_as_fired_and_said(
 async def test_a_fire_whose_record_cannot_be_written_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
-    monkeypatch.setattr(delayed, "_RETRY_S", 0.01)
+    monkeypatch.setattr(scheduling, "_RETRY_S", 0.01)
     really_append = LogWriter.append
     failed: list[Cause] = []
 
@@ -511,6 +515,20 @@ def test_a_snapshot_before_anything_is_recorded_in_a_boot_has_the_time_of_the_on
     assert (state.boot.boot, state.boot.uptime_us) == ("boot-1", 60_000_000)
 
 
+def test_a_record_of_the_clocks_tells_of_a_step_however_soon_it_comes() -> None:
+    """Of the others, one a second does."""
+    clock = FakeClock()
+    updates = DelayedUpdates(clock)
+    updates.follow(timer_record(clock, "a", delay_s=100))
+    clock.advance(0.5)
+    clock.step(TWO_WEEKS)
+    for cause, steady_since_us in ((Cause("http", "x"), 0), (Cause(CLOCK, "stepped"), clock.boottime_us())):
+        updates.follow(msgspec.structs.replace(other_record(clock), cause=cause))
+        boot = updates.state().boot
+        assert boot is not None
+        assert boot.steady_since_us == steady_since_us
+
+
 def test_a_delay_is_never_longer_than_it_was_nor_negative() -> None:
     clock = FakeClock()
     log = [timer_record(clock, "a", delay_s=100)]
@@ -570,6 +588,20 @@ async def test_the_table_tells_what_is_pending(tmp_path: Path) -> None:
         ]
         clock.advance(3540)
         assert [(row["state"], row["in_s"]) for row in runner.delayed_updates()] == [("late", 0.0)]
+
+
+def test_the_table_has_as_many_rows_as_are_asked_for() -> None:
+    clock = FakeClock(trusted=False)
+    updates = DelayedUpdates(clock)
+    updates.rebase()
+    updates.follow(timer_record(clock, "a", delay_s=100))
+    for name in "bcd":
+        record = timer_record(clock, name, delay_s=0)
+        assert record.timer is not None
+        timer = msgspec.structs.replace(record.timer, delay_us=None, at=iso(START))
+        updates.follow(msgspec.structs.replace(record, timer=timer))
+    for limit in range(1, 6):
+        assert [row["id"] for row in updates.table(limit=limit)] == list("abcd")[:limit]
 
 
 # --- missed while the gateway was off ---
@@ -662,7 +694,7 @@ async def test_whether_an_at_was_missed_is_told_by_the_first_trusted_clock(tmp_p
 async def test_a_missed_one_whose_record_cannot_be_written_is_skipped_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delayed, "_RETRY_S", 0.01)
+    monkeypatch.setattr(scheduling, "_RETRY_S", 0.01)
     really_append = LogWriter.append
     failed: list[str] = []
 
@@ -696,7 +728,7 @@ async def test_the_log_is_told_of_the_clocks_while_a_delay_is_pending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scheduler looks itself, once a second."""
-    monkeypatch.setattr(delayed, "_LOOK_S", 0.02)
+    monkeypatch.setattr(scheduling, "_LOOK_S", 0.02)
     clock = FakeClock(trusted=False)
     async with recovered_runner(tmp_path, clock) as runner:
         await update(runner, insert("at"), at=iso(START + timedelta(days=99)))
@@ -797,7 +829,7 @@ class Counting(list[tuple[int, int, str]]):
 
 
 async def test_thousands_pending_cost_other_updates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delayed, "_LOOK_S", 3600)  # it looks at the first one now and then
+    monkeypatch.setattr(scheduling, "_LOOK_S", 3600)  # it looks at the first one now and then
     clock = FakeClock()
     async with recovered_runner(tmp_path, clock) as runner:
         updates = runner._delayed
@@ -823,7 +855,7 @@ async def test_thousands_pending_cost_other_updates_nothing(tmp_path: Path, monk
 
 
 async def test_no_more_than_a_thousand_or_two_are_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delayed, "_LOOK_S", 3600)  # nothing but what is done makes room for more
+    monkeypatch.setattr(scheduling, "_LOOK_S", 3600)  # nothing but what is done makes room for more
     clock = FakeClock()
     async with recovered_runner(tmp_path, clock) as runner:
         for number in range(5000):

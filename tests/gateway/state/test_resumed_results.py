@@ -255,6 +255,14 @@ async def test_what_the_store_takes_over_goes_on_in_this_process_only(tmp_path: 
             assert await go_on(runner, copies[1]) is None
 
 
+async def test_the_record_has_the_instant_of_a_first_result_that_depends_on_it(tmp_path: Path) -> None:
+    async with recovered_runner(tmp_path) as runner:
+        for name in ("due", "sums"):
+            await begun(runner, name)
+    instants = [record.subscribe.instant for record in records(tmp_path) if record.subscribe is not None]
+    assert instants == [iso(START), ""]
+
+
 async def test_a_takeover_is_listed_and_logged_and_so_is_the_return(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -35,6 +35,7 @@ from lamplighter.gateway.state.resumption import (
     public_spuid,
 )
 from lamplighter.gateway.systemd import fields
+from tests.support.event_loops import until
 from tests.support.gateway_parts import FakeClock, idle, lines, put_lines, records, recovered_runner, segments, update
 from tests.support.recording_sink import RecordingSink
 from tests.support.tables import each_row
@@ -267,6 +268,12 @@ def test_one_that_is_larger_than_the_limit_is_not_retained_but_counted() -> None
     assert found.totals()["retained_bytes"] == 0
     assert "no longer retained" in reset(found.attach(followed(), 1, Client())).reason
     assert list(attached(found.attach(followed(), 2, Client())).missed) == []
+
+
+def test_as_many_bytes_are_retained_as_the_limit_says() -> None:
+    size = begun(3).totals()["retained_bytes"]
+    for limit, retained in ((size, 3), (size - 1, 2)):
+        assert len(begun(3, outbox_bytes_max=limit).state()[0].notifications) == retained
 
 
 def test_what_no_client_can_go_on_with_any_more_is_ended_before_its_time() -> None:
@@ -545,6 +552,20 @@ async def test_it_waits_for_its_client_across_starts_and_its_end_is_on_record(
     found = fields(line)["SUBSCRIPTION"]
     assert public_spuid(spuid) == f"sepa://subscription/{found}…", "what lists of subscriptions show"
     assert found.isalnum() and len(found) == 8, "so that nothing has to be quoted; and the whole is a secret"
+
+
+async def test_it_ends_when_its_keep_is_over_though_nobody_asks_for_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lamplighter.gateway.loop.runner.PAUSE_S", 0.01)
+    monkeypatch.setattr("lamplighter.gateway.loop.upkeep.PAUSE_S", 0.01)
+    clock = FakeClock()
+    async with recovered_runner(tmp_path, clock, settings=settings()) as runner:
+        spuid, sink = await begin(runner)
+        runner.disconnect(sink, [spuid])
+        await idle(runner)
+        clock.advance(600)
+        await until(lambda: runner.figures.status()["resumable"]["subscriptions"] == 0)
 
 
 async def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -353,7 +353,8 @@ async def test_a_plan_that_a_commit_makes_too_costly_ends_with_the_reason_and_th
         assert runner.counters.ended == 2
         assert runner.figures.status()["subscriptions"] == 1
         assert [record.type for record in records(tmp_path)].count("unsubscribe") == 1
-        assert len([line for line in caplog.records if "subscription ended" in line.getMessage()]) == 2
+        ended = [fields(line) for line in caplog.records if "subscription ended" in line.getMessage()]
+        assert [line["PEER"] for line in ended] == ["test", "test"]
         with pytest.raises(LimitExceededError, match=r"limits\.evaluation_ms_max = 20"):
             await runner.subscribe(MATCHED, Ear(), None, None)
     async with recovered_runner(tmp_path, settings=settings) as runner:
