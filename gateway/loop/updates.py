@@ -119,11 +119,11 @@ class UpdateRequests:
         """What has to pass before it runs: nothing if a plan serves it, before a retry, and behind a refused one of its
         message."""
         call, access = queued.call, queued.call.caller.access
-        if queued.request.has_plan(access) or (call.batch is not None and call.batch.refused is not None):
+        now = call.delay is None and call.at is None
+        if (now and queued.request.has_plan(access)) or (call.batch is not None and call.batch.refused is not None):
             return None
         if call.request_id is not None and self._ledger.knowledge.request_ids.get((call.caller.name, call.request_id)):
             return None
-        now = call.delay is None and call.at is None
         return self._dry_runs.of_update(queued.request, access, evaluated=now)
 
     def run_update(self, queued: QueuedUpdate) -> Accepted:

@@ -11,7 +11,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.support.brokers import free_port
 from tests.support.commands import command_line
@@ -42,7 +42,7 @@ class GatewayProcess:
         folder.mkdir(parents=True, exist_ok=True)
         self.config.write_text("\n".join(lines) + "\n")
 
-    def __enter__(self) -> GatewayProcess:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
