@@ -18,7 +18,7 @@ UNMARKED := -m "not faults and not fleet and not image"
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run page screenshots quick test test-all components install test-fleet test-zigbee2mqtt test-faults test-fleet-faults fuzz fleet-package demo-fleet deb image image-if-changed test-image test-image-pi3 mutation soak lint format bench bench-fleet bench-fleet-subscriptions lock clean
+.PHONY: help run page screenshots quick test test-all components install test-fleet test-zigbee2mqtt test-faults test-fleet-faults fuzz fuzz-doors fleet-package demo-fleet deb image image-if-changed test-image test-image-pi3 mutation soak lint format bench bench-fleet bench-fleet-subscriptions lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ test-fleet-faults: $(VENV)/test.stamp ## kills of the fleet's commands, of Spark
 
 fuzz: $(VENV)/test.stamp ## mutated texts, messages, segments, RDF, files and profiles for five minutes; ARGS="--seconds 3600 --target lexer"
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+fuzz-doors: $(VENV)/test.stamp ## random texts of the grammar at all doors of a gateway for ten minutes; ARGS="--seconds 3600"
+	@$(BIN)/python -m tests.fuzz.doors $(ARGS)
 
 mutation: $(VENV)/test.stamp $(PAGE) ## whether the tests notice 400 small changes of the code: build/mutation; hours; ARGS="--count 40" for a look
 	@sh tests/fetch-suite.sh $(BIN)/python rdflib build/w3c "the W3C test suite of SPARQL"
