@@ -42,15 +42,15 @@ async def keep_presence(
                 if notification.sequence != 0:  # the client repeats the first result after each interruption
                     continue
                 connections += 1
-                since = since if connections == 1 else now()
+                if connections > 1:
+                    since = now()
+                    returned()  # before it is written: no report after it may be dropped as a repeated one
                 text = (
                     f"DELETE {{ {node} <{SINCE}> ?before }} "
                     f"INSERT {{ {node} <{SINCE}> {datetime_term(since, 'milliseconds')} }} "
                     f"WHERE {{ OPTIONAL {{ {node} <{SINCE}> ?before }} }}"
                 )
                 await write(client, [text], DeclaredCause(kind, "presence"), log_refusal)
-                if connections > 1:
-                    returned()
     except UpstreamError:
         raise
     except GatewayError as error:

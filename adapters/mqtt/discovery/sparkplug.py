@@ -84,8 +84,8 @@ def announced(broker: str, topic: str, payload: bytes) -> Announced:
 
 def node_of(device: Device) -> tuple[str, str] | None:
     """Group and node of a device; None if it is none of Sparkplug."""
-    levels = device.identity.split("/")
-    return (levels[1], levels[2]) if device.source == NAME and len(levels) > 2 else None
+    topics = (str(sensor.table.get("topic")).split("/") for sensor in device.sensors if device.source == NAME)
+    return next(((levels[1], levels[3]) for levels in topics if len(levels) > 3), None)
 
 
 def joined(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:

@@ -9,6 +9,7 @@ from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.mapping import Births, Mapping, StreamRule, StreamTable
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
+from lamplighter.adapters.mqtt.discovery.sparkplug import node_of
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.places import ROOT
 
@@ -25,6 +26,7 @@ def test_a_birth_is_a_device_whose_metrics_are_read() -> None:
     known = Announcements(["sparkplug"], devices_max=10)
     (device,) = known.read("default", *message("birth")).devices
     assert device.identity.startswith("sparkplug/g_n_d~") and device.name == "d"
+    assert node_of(device) == ("g", "n")
     kinds = {sensor.label: sensor.kind for sensor in device.sensors}
     assert "Temp/Inner" in kinds and "bdSeq" not in kinds
     rules = [
