@@ -195,7 +195,7 @@ def is_listed(path: str) -> bool:
 
 def done(work: Any) -> Any:
     """The result of a call, which may be a coroutine."""
-    return asyncio.run(work) if inspect.isawaitable(work) else work
+    return asyncio.run(work) if inspect.iscoroutine(work) else work
 
 
 def made(data: Path, name: str) -> Path:
