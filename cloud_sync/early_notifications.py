@@ -102,7 +102,7 @@ class EarlyNotificationOutbox:
             name = f"{AHEAD}/{self._gateway}/{tried:012d}.ndjson"
             if self._to.create(name, [data]):
                 return
-            with self._to.read(name) as chunks:
+            with self._to.open(name) as chunks:
                 if chunks is None:  # it was taken, and is free now; the next round sends it
                     raise UpstreamError(f"{self._to.url}/{name}: the object has gone; check who else writes there")
                 if b"".join(chunks) == data:

@@ -17,8 +17,8 @@ import msgspec
 
 from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.cloud_sync.files import open_plain, write_whole
-from lamplighter.cloud_sync.status import Sealed
-from lamplighter.engine.change_log import EPOCH_REQUEST, EpochRequest, place, segment_name
+from lamplighter.cloud_sync.status import Place, Sealed, sealed_segments
+from lamplighter.engine.change_log import EPOCH_REQUEST, VERSION, EpochRequest, place, segment_name
 from lamplighter.engine.change_log.frames import FrameReader
 from lamplighter.engine.errors import UpstreamError
 
@@ -32,34 +32,58 @@ class LineageHead(msgspec.Struct, frozen=True):
     sha256: str
 
 
-def head_name(gateway: str, epoch: int) -> str:
-    return f"{gateway}/lineage/{epoch}.json"
+class Lineage:
+    """The proof of one log. Raises UpstreamError, OSError."""
+
+    def __init__(self, to: Destination, gateway: str, data: Path) -> None:
+        self._to = to
+        self._gateway = gateway
+        self._data = data
+        # The epoch that is of another history.
+        self._forked = 0
+
+    def fork(self) -> str:
+        """Why the log does not continue what was shipped of its epoch; then the gateway is asked to begin a new one.
+        "" if it does."""
+        log = sealed_segments(self._data)
+        epoch = log[-1].name.epoch if log else 0
+        name = self._name(epoch)
+        content = self._to.get(name) if log else None
+        if content is None:
+            return ""
+        try:
+            head = msgspec.json.decode(content, type=LineageHead)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise UpstreamError(f"{self._to.url}/{name}: damaged: {error}; remove it") from error
+        why = _foreign(head, log)
+        if not why:
+            return ""
+        self._forked = epoch
+        told = f"{why}: this gateway was put back to an older state, or copied"
+        request_new_epoch(self._data, epoch, told)
+        return told
+
+    def put_head(self, place: Place) -> None:
+        """Tells the destination the last segment that was sent, unless its epoch is of another history."""
+        segment = next((one for one in sealed_segments(self._data) if one.end == place), None)
+        seal = None if segment is None else segment.seal()
+        if seal is not None and place[0] != self._forked:
+            head = LineageHead(VERSION, *place, seal[0].sha256)
+            self._to.put(self._name(place[0]), msgspec.json.encode(head) + b"\n")
+
+    def _name(self, epoch: int) -> str:
+        return f"{self._gateway}/lineage/{epoch}.json"
 
 
-def read_head(to: Destination, gateway: str, epoch: int) -> LineageHead | None:
-    """Raises UpstreamError."""
-    name = head_name(gateway, epoch)
-    content = to.get(name)
-    if content is None:
-        return None
-    try:
-        return msgspec.json.decode(content, type=LineageHead)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UpstreamError(f"{to.url}/{name}: damaged: {error}; remove it") from error
-
-
-def foreign(head: LineageHead, log: Sequence[Sealed]) -> str:
-    """Why a head is of another history than a log; "" if the log has its segment, or had it and has removed it.
-
-    log: the sealed segments, oldest first.
-    """
+def _foreign(head: LineageHead, log: Sequence[Sealed]) -> str:
+    """Why a head is of another history than a log; "" if the log has its segment, or had it and has removed it."""
     own = next((one for one in log if one.end == (head.epoch, head.last)), None)
     if own is not None:
         found = own.seal()
         if found is None or found[0].sha256 == head.sha256:
             return ""
         return f"the destination has a segment up to {head.epoch}/{head.last} with other content"
-    if log and (log[0].name.epoch, log[0].name.first) > (head.epoch, head.last):
+    if (log[0].name.epoch, log[0].name.first) > (head.epoch, head.last):
         return ""
     return f"the destination has records up to {head.epoch}/{head.last}, which this log does not have"
 

@@ -148,7 +148,7 @@ class OrderIntake:
         try:
             order = verify(data, self._gateway, number, self.keys)
         except MalformedRequestError as error:
-            return self._unverified(number, str(error))
+            return self._refuse_later(number, str(error))
         return self._receive(order)
 
     def settle(self, received: ReceivedOrder, outcome: Literal["done", "refused"], reason: str = "") -> None:
@@ -217,7 +217,7 @@ class OrderIntake:
             ended=dict(list(ended.items())[-TOMBSTONES_MAX:]),
         )
 
-    def _unverified(self, number: int, reason: str) -> ReceivedOrder | None:
+    def _refuse_later(self, number: int, reason: str) -> ReceivedOrder | None:
         """An order that cannot be verified, once that has been so for `GAP_ROUNDS` rounds."""
         # A refusal is for ever, and one look is no proof: a store may show an object before all of it is there.
         self.update(unverified=self.state.unverified + 1)

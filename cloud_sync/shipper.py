@@ -24,7 +24,7 @@ import zstandard
 from lamplighter.cloud_sync.answers import LANDED, REFUSED, SEAL, SNAPSHOTS, CollectorAnswer, SnapshotSeal
 from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.cloud_sync.files import open_plain
-from lamplighter.cloud_sync.lineage import LineageHead, foreign, head_name, read_head, record_hash, request_new_epoch
+from lamplighter.cloud_sync.lineage import Lineage, record_hash
 from lamplighter.cloud_sync.pace import Pace, PaceClock
 from lamplighter.cloud_sync.settings import SyncSettings
 from lamplighter.cloud_sync.status import (
@@ -113,43 +113,21 @@ class Shipper:
             logger.info("nothing sent outside sync.window", window=self._settings.window)
             return False
         self._confirm()
-        log = sealed_segments(self._data)
-        epoch = log[-1].name.epoch if log else 0
-        continues = self._continues(log)
+        lineage = Lineage(self._to, self._gateway, self._data)
+        if why := lineage.fork():
+            self._tell(f"{why}; its next start begins a new epoch, see Restored and copied gateways in docs/sync.md")
         while True:
             self._ship_snapshot()
             waiting = sealed_segments(self._data, self.status.sent)
             before = self.status.sent
             more = bool(waiting) and self._ship_round(waiting)
-            if self.status.sent != before and (continues or self.status.sent[0] > epoch):
-                self._put_head()
+            if self.status.sent != before:
+                lineage.put_head(self.status.sent)
             if not more:
                 self._tell_blocking()
                 return True
             self._save()
             self._confirm()
-
-    def _continues(self, log: list[Sealed]) -> bool:
-        """Whether the log continues what was shipped of its epoch. If not, the gateway is asked to begin a new one."""
-        if not log:
-            return True
-        epoch = log[-1].name.epoch
-        head = read_head(self._to, self._gateway, epoch)
-        why = "" if head is None else foreign(head, log)
-        if why:
-            told = f"{why}: this gateway was put back to an older state, or copied"
-            self._tell(f"{told}; its next start begins a new epoch, see Restored and copied gateways in docs/sync.md")
-            request_new_epoch(self._data, epoch, told)
-        return not why
-
-    def _put_head(self) -> None:
-        """Tells the destination the last segment of the epoch that was sent."""
-        epoch, last = self.status.sent
-        segment = next((one for one in sealed_segments(self._data) if one.end == (epoch, last)), None)
-        seal = None if segment is None else segment.seal()
-        if seal is not None:
-            head = LineageHead(VERSION, epoch, last, seal[0].sha256)
-            self._to.put(head_name(self._gateway, epoch), msgspec.json.encode(head) + b"\n")
 
     def _ship_round(self, waiting: list[Sealed]) -> bool:
         """Sends up to `ROUND` of them. False if there is no more to do."""
@@ -211,7 +189,7 @@ class Shipper:
             file.seek(0)
             if not self._to.create(place + SUFFIX, self._pace(_chunks(file))):
                 digest = digest or _sha256(file)
-                with self._to.read(place + SUFFIX) as chunks:
+                with self._to.open(place + SUFFIX) as chunks:
                     if chunks is None:  # it was taken, and is free now; the next run sends it
                         raise UpstreamError(
                             f"{self._to.url}/{place}{SUFFIX}: the object has gone; check who removes it"
@@ -287,7 +265,7 @@ class Shipper:
         """Whether the destination has an object and its seal."""
         if self._to.get(place + SEAL) is None:
             return False
-        with self._to.read(place + SUFFIX) as chunks:
+        with self._to.open(place + SUFFIX) as chunks:
             return chunks is not None
 
     def _is_here(self, segment: Sealed, refused: CollectorAnswer) -> bool:

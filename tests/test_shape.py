@@ -25,6 +25,7 @@ LONG = {
     "adapters/devices/output.py: Output": "an actuator is found by rows, rules, queries, targets and devices",
     "adapters/mqtt/adapter.py: MqttAdapter": "brokers, rules, readings and devices meet in it",
     "adapters/mqtt/discovery/homeassistant.py: _Entity": "a method for each component, over one configuration",
+    "cloud_sync/fleet/collection/manifest.py: Manifest": "all queries share one connection and its transactions",
     "engine/client/connection.py: EngineClient": "one socket, and the tables of what is pending on it",
     "engine/core.py: Engine": "the interface of the library",
     "engine/matching/codegen.py: CodeGenerator": "a method for each kind of node, which call each other",
@@ -33,6 +34,7 @@ LONG = {
     "engine/store/quad_store.py: QuadStore": "pending changes, native store and graph names are used together",
     "engine/updating/by_plan.py: UpdatePlan._one": "a further call would slow down every update",
     "gateway/gates/websocket.py: _Connection": "reading, answering and sending share their counts",
+    "gateway/log/writer.py: LogWriter": "append, sync and the end of a segment share the open files under one lock",
     "gateway/loop/runner.py: Runner": "the interface of the loop",
     "gateway/loop/runner.py: Runner.__init__": "the list of the parts",
 }

@@ -44,7 +44,7 @@ class Destination(Protocol):
         """Writes a small object and replaces an older one."""
         ...
 
-    def read(self, name: str) -> AbstractContextManager[Iterator[bytes] | None]:
+    def open(self, name: str) -> AbstractContextManager[Iterator[bytes] | None]:
         """The bytes of an object in chunks; None if it does not exist.
 
         One request decides both: absence is never concluded from another request than the one for the content.
@@ -53,7 +53,7 @@ class Destination(Protocol):
 
     def get(self, name: str, most: int = SMALL_BYTES_MAX) -> bytes | None:
         """The bytes of a small object, the first so many of a larger one; None if it does not exist."""
-        with self.read(name) as chunks:
+        with self.open(name) as chunks:
             if chunks is None:
                 return None
             data = bytearray()

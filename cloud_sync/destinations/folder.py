@@ -64,7 +64,7 @@ class LocalFolder(Destination):
             os.fsync(folder)
 
     @contextlib.contextmanager
-    def read(self, name: str) -> Iterator[Iterator[bytes] | None]:
+    def open(self, name: str) -> Iterator[Iterator[bytes] | None]:
         with contextlib.ExitStack() as opened:
             file: BinaryIO | None = None
             with errors(f"{self.url}/{name}"), absent():
@@ -119,7 +119,7 @@ class LocalFolder(Destination):
         Raises UpstreamError if another process writes this object: it would write to the same file.
         """
         temporary = name + PART
-        with _locked(temporary, folder, f"{self.url}/{name}") as file:
+        with _exclusive_file(temporary, folder, f"{self.url}/{name}") as file:
             written = os.fstat(file.fileno()).st_ino
             try:
                 for chunk in chunks:
@@ -138,7 +138,7 @@ class LocalFolder(Destination):
 
 
 @contextlib.contextmanager
-def _locked(name: str, folder: int, place: str) -> Iterator[BinaryIO]:
+def _exclusive_file(name: str, folder: int, place: str) -> Iterator[BinaryIO]:
     """An empty file of that name for writing, locked. A killed writer's file is used again."""
     while True:
         with contextlib.suppress(OSError):

@@ -63,7 +63,7 @@ class FsspecFolder(Destination):
             self._write(self._path(name), [data])
 
     @contextlib.contextmanager
-    def read(self, name: str) -> Iterator[Iterator[bytes] | None]:
+    def open(self, name: str) -> Iterator[Iterator[bytes] | None]:
         with contextlib.ExitStack() as opened:
             file: BinaryIO | None = None
             with errors(f"{self.url}/{name}"), absent():

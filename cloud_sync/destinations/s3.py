@@ -60,7 +60,7 @@ class S3Bucket(Destination):
             self._call("put_object", name, Body=data)
 
     @contextlib.contextmanager
-    def read(self, name: str) -> Iterator[Iterator[bytes] | None]:
+    def open(self, name: str) -> Iterator[Iterator[bytes] | None]:
         # GET, not HEAD: one request decides absence and content, and the answer to a refused GET has the reason.
         body: Any = None
         with errors(f"{self.url}/{name}"), absent():

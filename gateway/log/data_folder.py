@@ -4,6 +4,7 @@
 
     <data>/lock        held by the running gateway
     <data>/identity    gw-xxxxxxxx, made at the first start
+    <data>/new-epoch.json    a request: the next start begins a new epoch, as after damage
 """
 
 from __future__ import annotations
@@ -16,9 +17,15 @@ import secrets
 import time
 from pathlib import Path
 
-from lamplighter.engine.client.files import read_text
+import msgspec
+
+from lamplighter.engine.change_log import EPOCH_REQUEST, EpochRequest
+from lamplighter.engine.client.files import json_document, read_file, read_text
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.disk import TEMPORARY, Disk
+
+logger = EventLogger(__name__)
 
 LOCK_WAIT_S = 3.0  # how long a start waits for the data folder
 
@@ -76,6 +83,19 @@ class DataFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def requested_epoch(data: Path, epoch: int) -> str:
+    """The reason to end an epoch, from `<data>/new-epoch.json`; "" if nobody has asked for it."""
+    path = data / EPOCH_REQUEST
+    try:
+        request = json_document(read_file(path, follow=False), EpochRequest)
+        return request.reason if request.epoch == epoch else ""
+    except FileNotFoundError:
+        return ""
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+        logger.error("new epoch not begun", reason=f"{path}: {error}; run `lamplighter new-epoch` again")
+        return ""
 
 
 def take_lock(file: int) -> bool:

@@ -8,7 +8,6 @@
     <data>/snapshots/1-000000000999.ndjson.zst    what was known at that record (`gateway.log.snapshots`)
     <data>/damaged/...                      what recovery set aside
     <data>/damage.json                      reports of it (`gateway.log.damage`)
-    <data>/new-epoch.json                   a request: the next start begins a new epoch, as after damage
 
 A record is written with one `write` and is durable after `sync`. A failed write and each start begin a new segment.
 Everything before it is made durable before its first record. So only the end of the last segment can be torn
@@ -32,7 +31,6 @@ from lamplighter.engine.change_log import (
     RECORD_BYTES_MAX,
     RECORD_REST_BYTES_MAX,
     VERSION,
-    EpochRequest,
     Gap,
     GraphChanges,
     Record,
@@ -40,7 +38,6 @@ from lamplighter.engine.change_log import (
     encode,
 )
 from lamplighter.engine.change_log.frames import CLOSED, FrameWriter
-from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import ChangeLogError, LimitExceededError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.slices import Slices
@@ -48,7 +45,7 @@ from lamplighter.gateway.clock import Clock, RecordClocks, iso
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log import entries
 from lamplighter.gateway.log.damage import DamageReport, KnownDamage
-from lamplighter.gateway.log.data_folder import DataFolder
+from lamplighter.gateway.log.data_folder import DataFolder, requested_epoch
 from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.log.reader import Corruption, LogReader, Segment, UnreplayableRecord
 from lamplighter.gateway.log.tail import LogTail
@@ -160,9 +157,9 @@ class LogWriter:
             # Later segments are set aside too, and their epochs are used up.
             self.epoch = 1 + max([self.epoch, *(segment.name.epoch for segment in reader.segments)])
             self.sequence = 0
-        elif (request := self._requested_epoch()) is not None:
+        elif self.sequence and (reason := requested_epoch(self.data, self.epoch)):
             # Another history has the records behind this one, in the fleet's tables or in the future of a backup.
-            self._gap = Gap(self.epoch, self.sequence + 1, request.reason)
+            self._gap = Gap(self.epoch, self.sequence + 1, reason)
             self.epoch, self.sequence = self.epoch + 1, 0
         try:
             self._begin()
@@ -173,17 +170,6 @@ class LogWriter:
         if reader.damage is None:
             return Recovery(count, cut, None)
         return Recovery(count, cut, self.data / "damaged", reader.damage.reason)
-
-    def _requested_epoch(self) -> EpochRequest | None:
-        """The request to end this epoch, if there is one."""
-        try:
-            request = json_document(read_file(self.data / EPOCH_REQUEST, follow=False), EpochRequest)
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.MsgspecError, RecursionError) as error:
-            logger.error("new epoch not begun", reason=f"{self.data / EPOCH_REQUEST}: {error}")
-            return None
-        return request if request.epoch == self.epoch and self.sequence else None
 
     # --- running ---
 
@@ -280,8 +266,7 @@ class LogWriter:
                 raise
             self._damage = None
             with contextlib.suppress(OSError):  # a request for an epoch that has ended is left alone
-                if (self.data / EPOCH_REQUEST).exists():
-                    self.disk.remove(self.data / EPOCH_REQUEST)
+                self.disk.remove(self.data / EPOCH_REQUEST)
         for segment in self._removed:
             with contextlib.suppress(OSError):  # they do no harm
                 self.disk.remove(segment.path)

@@ -121,10 +121,10 @@ class Swapped(LocalFolder):
         super().__init__(path)
         self._swap = swap
 
-    def read(self, name: str) -> AbstractContextManager[Iterator[bytes] | None]:
+    def open(self, name: str) -> AbstractContextManager[Iterator[bytes] | None]:
         if name.startswith("h/") and name.endswith(SUFFIX):
             self._swap()
-        return super().read(name)
+        return super().open(name)
 
 
 def test_an_object_that_is_swapped_for_a_link_after_the_listing_is_not_read(place: Place) -> None:

@@ -74,9 +74,9 @@ class Recorded(LocalFolder):
         self.created.append(name)
         return super().create(name, chunks)
 
-    def read(self, name: str) -> AbstractContextManager[Iterator[bytes] | None]:
+    def open(self, name: str) -> AbstractContextManager[Iterator[bytes] | None]:
         self._reached()
-        return super().read(name)
+        return super().open(name)
 
     def _reached(self) -> None:
         if self.away:

@@ -73,9 +73,9 @@ class InterleavedStore(Destination):
         self._turn(f"put {name}")
         self._inner.put(name, data)
 
-    def read(self, name: str) -> AbstractContextManager[Iterator[bytes] | None]:
+    def open(self, name: str) -> AbstractContextManager[Iterator[bytes] | None]:
         self._turn(f"read {name}")
-        return self._inner.read(name)
+        return self._inner.open(name)
 
     def entries(self, folder: str, after: str = "", most: int | None = None) -> list[StoredObject]:
         self._turn(f"entries {folder}")

@@ -1,6 +1,7 @@
 """Collection: takes shipped objects into the lake. It needs no Spark.
 
 collector: `lamplighter-fleet collect`, a round over all gateways and an answer for each object; segment_check: checks
-one object by its content; landing: puts it into the lake or into quarantine; manifest: the collector's ledger (SQLite);
-missing: ranges of records that have not landed; forgetting: takes a gateway out of the ledger.
+one object by its content; histories: which history of its gateway it continues; landing: puts it into the lake or into
+quarantine; manifest: the collector's ledger (SQLite); missing: ranges of records that have not landed; forgetting:
+takes a gateway out of the ledger.
 """

@@ -327,7 +327,7 @@ class Collector:
         if content is None:
             return False
         budget.objects += 1
-        with self._source.read(path + SUFFIX) as chunks:
+        with self._source.open(path + SUFFIX) as chunks:
             if chunks is None:
                 return False
             incoming, size = self._landing.receive(chunks)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import google_crc32c
 import msgspec
 
-from lamplighter.cloud_sync.fleet.collection.manifest import History, Manifest
+from lamplighter.cloud_sync.fleet.collection.manifest import LogHistory, Manifest
 from lamplighter.cloud_sync.fleet.collection.segment_check import (
     CHAIN,
     CONFLICT,
@@ -45,7 +45,7 @@ class Continued(NamedTuple):
     """The history that a segment continues. fork: epoch and sequence of the last record that it shares with that
     history, if it begins a new one; None if it does not."""
 
-    history: History
+    history: LogHistory
     fork: tuple[int, int] | None = None
 
 
@@ -70,7 +70,7 @@ class Histories:
         """The history of a segment. Raises Bad if it cannot be told, or not yet."""
         seal = segment.seal
         known = self._manifest.histories(seal.gw)
-        compared = [(one, self._compared(one, segment, file)) for one in known]
+        compared = [(one, self._comparison(one, segment, file)) for one in known]
         fitting = [(one, found) for one, found in compared if found.differing is None]
         for one, found in fitting:
             if found.agreed or self._manifest.is_linked(one, seal):
@@ -79,7 +79,7 @@ class Histories:
         if not differing:
             if len(known) == 1 and not self._is_behind_break(segment) and self._may_begin(segment):
                 return Continued(known[0])
-            raise Bad(f"{self._unproven(segment)} has not landed", CHAIN)
+            raise Bad(f"{self._proof_text(segment)} has not landed", CHAIN)
         anchored = [pair for pair in differing if pair[1].agreed or self._manifest.is_linked(pair[0], seal)]
         if not anchored and not fitting and (seal.epoch, seal.first) == (1, 1):
             anchored = differing  # another one from the beginning
@@ -89,16 +89,16 @@ class Histories:
         epoch, seq = found.differing
         told = f"record {epoch}/{seq} {found.told}"
         if not anchored:
-            raise Bad(f"{told}; {self._unproven(segment)} has not landed", CHAIN)
+            raise Bad(f"{told}; {self._proof_text(segment)} has not landed", CHAIN)
         if len(known) >= HISTORIES_MAX:
             raise Bad(f"{told}, and {seal.gw} has {len(known)} histories already; check who writes there", CONFLICT)
         return Continued(parent, (epoch, seq - 1))
 
-    def _unproven(self, segment: CheckedSegment) -> str:
+    def _proof_text(self, segment: CheckedSegment) -> str:
         seal = segment.seal
         return f"nothing proves yet which history of {seal.gw} it continues: the segment before it, {seal.previous},"
 
-    def of_snapshot(self, snapshot: CheckedSnapshot) -> History:
+    def of_snapshot(self, snapshot: CheckedSnapshot) -> LogHistory:
         """The history of a snapshot: the one with its record. Raises Bad if it cannot be told yet."""
         seal = snapshot.seal
         known = self._manifest.histories(seal.gw)
@@ -116,7 +116,7 @@ class Histories:
             return (having or known)[0]
         raise Bad(f"{seal.gw} has {len(known)} histories, and nothing proves of which one it is", CHAIN)
 
-    def _compared(self, history: History, segment: CheckedSegment, file: Path) -> _Comparison:
+    def _comparison(self, history: LogHistory, segment: CheckedSegment, file: Path) -> _Comparison:
         seal, agreed = segment.seal, False
         for epoch, seq, gap in segment.gaps[:1]:
             # A segment that begins an epoch says where the last one ended.
@@ -132,7 +132,7 @@ class Histories:
                 continue
             mine = zip(itertools.count(seal.first), lines(file, self._bounds), strict=False)
             kept = itertools.islice(lines(theirs, self._bounds), last - landed.first + 1)
-            own = (renamed(line, landed.gw, seal.gw) for line in kept)
+            own = (rename_line(line, landed.gw, seal.gw) for line in kept)
             differing, equal = _differing(mine, zip(itertools.count(landed.first), own, strict=False))
             agreed = agreed or equal
             if differing is not None:
@@ -145,14 +145,17 @@ class Histories:
 
     def _may_begin(self, segment: CheckedSegment) -> bool:
         """Whether a segment may land in the only history of its gateway, although what is before it has not landed."""
-        seal, main = segment.seal, History(segment.seal.gw)
+        seal, main = segment.seal, LogHistory(segment.seal.gw)
         newest = self._manifest.newest_place(main.name)
-        if newest is None or seal.previous is None:
+        if newest is None:
+            ranges = (sealed_range(one.seal, seal.gw) for one in self._manifest.quarantined_objects(seal.gw))
+            return not any(one and (one.epoch, one.first) < (seal.epoch, seal.first) for one in ranges)
+        if seal.previous is None:
             return True
         if self._manifest.landed_in(main, seal.epoch, seal.first - 1, seal.first - 1):
             return True  # `Manifest.broken_chain` compares the hashes, if both are known
         # Lost records that have landed are those of another card.
-        lost = [gap for _, _, gap in segment.gaps] + self._manifest.claimed(seal.gw)
+        lost = [gap for _, _, gap in segment.gaps] + self._manifest.claims(seal.gw)
         if any(
             gap.epoch == seal.epoch
             and gap.last is not None
@@ -175,7 +178,7 @@ class Histories:
     def _is_behind_break(self, segment: CheckedSegment) -> bool:
         """Whether something in quarantine may begin another history before a segment."""
         seal = segment.seal
-        main = History(seal.gw)
+        main = LogHistory(seal.gw)
         for one in self._manifest.quarantined_objects(seal.gw):
             other = sealed_range(one.seal, seal.gw)
             if other is None or one.sha256 == seal.sha256:
@@ -187,23 +190,23 @@ class Histories:
                 return True
         return False
 
-    def _is_lost(self, history: History, epoch: int, seq: int) -> bool:
+    def _is_lost(self, history: LogHistory, epoch: int, seq: int) -> bool:
         return any(
             gap.said and gap.epoch == epoch and gap.first <= seq and (gap.last is None or seq <= gap.last)
             for gap in self._manifest.gaps(history.name)
         )
 
-    def _record_hash(self, history: History, epoch: int, seq: int) -> str | None:
+    def _record_hash(self, history: LogHistory, epoch: int, seq: int) -> str | None:
         """The hash of a landed record as its gateway wrote it; None if it has not landed, or is removed."""
         for landed, _ in self._manifest.landed_in(history, epoch, seq, seq):
             path = self._folder / landed.gw / str(SegmentName(epoch, *landed.range))
             if path.exists():
                 line = next(itertools.islice(lines(path, self._bounds), seq - landed.first, None))
-                return hashlib.sha256(renamed(line, landed.gw, history.gateway)).hexdigest()
+                return hashlib.sha256(rename_line(line, landed.gw, history.gateway)).hexdigest()
         return None
 
 
-def renamed(line: bytes, old: str, new: str) -> bytes:
+def rename_line(line: bytes, old: str, new: str) -> bytes:
     """A line with the name of another history of its gateway, and its checksum."""
     if old == new:
         return line
@@ -218,8 +221,8 @@ def renamed(line: bytes, old: str, new: str) -> bytes:
     return encode(msgspec.structs.replace(decode(line), gw=new)).removesuffix(b"\n")
 
 
-def renamed_lines(content: Iterable[bytes], old: str, new: str) -> Iterator[bytes]:
-    return (renamed(line, old, new) for line in content)
+def rename_lines(content: Iterable[bytes], old: str, new: str) -> Iterator[bytes]:
+    return (rename_line(line, old, new) for line in content)
 
 
 def _differing(mine: Iterator[tuple[int, bytes]], theirs: Iterator[tuple[int, bytes]]) -> tuple[int | None, bool]:

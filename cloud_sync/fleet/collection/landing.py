@@ -20,14 +20,14 @@ import zstandard
 from lamplighter.cloud_sync.answers import SNAPSHOTS
 from lamplighter.cloud_sync.destinations.base import PART
 from lamplighter.cloud_sync.files import create_plain, opened_folder, sync_folder
-from lamplighter.cloud_sync.fleet.collection.histories import Histories, renamed_lines
+from lamplighter.cloud_sync.fleet.collection.histories import Histories, rename_lines
 from lamplighter.cloud_sync.fleet.collection.manifest import (
     ANSWERED_NEVER,
     KNOWN,
     LANDED,
     QUARANTINED,
     UNANSWERED,
-    History,
+    LogHistory,
     Manifest,
     Object,
     Quarantined,
@@ -158,7 +158,7 @@ class Landing:
             if landed is not None and landed != sha256:
                 raise Bad(f"another snapshot of record {place.epoch}/{place.first} has landed", CONFLICT)
             if landed is None:
-                taken = self._renamed(incoming, gateway, history.name)
+                taken = self._rename(incoming, gateway, history.name)
                 moves[taken] = f"{SNAPSHOTS}/{history.name}/{place}"
         else:
             segment = checked_segment(file, seal, gateway, self._bounds)
@@ -171,7 +171,7 @@ class Landing:
                 ranges = self._fresh(segment, history)
             else:
                 # What is before the fork belongs to the other history, and lands when it comes from there.
-                history = History(gateway, len(self._manifest.histories(gateway)) + 1, history, *fork)
+                history = LogHistory(gateway, len(self._manifest.histories(gateway)) + 1, history, *fork)
                 first = fork[1] + 1 if fork[0] == segment.seal.epoch else segment.seal.first
                 ranges = [(first, segment.seal.last)]
             moves = self._files(segment, history, ranges, incoming)
@@ -196,7 +196,7 @@ class Landing:
             (self._lake / left).unlink(missing_ok=True)
         return found
 
-    def _fresh(self, segment: CheckedSegment, history: History) -> list[Range]:
+    def _fresh(self, segment: CheckedSegment, history: LogHistory) -> list[Range]:
         """The ranges of a segment that have not landed in its history. Raises Bad if it does not fit there."""
         seal = segment.seal
         landed = self._manifest.landed_in(history, seal.epoch, seal.first, seal.last)
@@ -205,24 +205,26 @@ class Landing:
             raise Bad(broken, CHAIN)
         return fresh
 
-    def _files(self, segment: CheckedSegment, history: History, ranges: list[Range], incoming: str) -> dict[str, str]:
+    def _files(
+        self, segment: CheckedSegment, history: LogHistory, ranges: list[Range], incoming: str
+    ) -> dict[str, str]:
         """Files with these ranges of a segment: source -> target, relative to the lake."""
         seal, name = segment.seal, history.name
         targets = [f"{SEGMENTS}/{name}/{SegmentName(seal.epoch, *one)}" for one in ranges]
         if ranges == [(seal.first, seal.last)]:
-            return {self._renamed(incoming, seal.gw, name): targets[0]}
+            return {self._rename(incoming, seal.gw, name): targets[0]}
         moves = {}
         for (first, last), target in zip(ranges, targets, strict=True):
-            content = renamed_lines(lines(self._lake / incoming, self._bounds), seal.gw, name)
+            content = rename_lines(lines(self._lake / incoming, self._bounds), seal.gw, name)
             part, _ = self.receive(_compress(itertools.islice(content, first - seal.first, last - seal.first + 1)))
             moves[part] = target
         return moves
 
-    def _renamed(self, incoming: str, gateway: str, name: str) -> str:
+    def _rename(self, incoming: str, gateway: str, name: str) -> str:
         """A file with the lines of a received one, under the name of a history."""
         if gateway == name:
             return incoming
-        found, _ = self.receive(_compress(renamed_lines(lines(self._lake / incoming, self._bounds), gateway, name)))
+        found, _ = self.receive(_compress(rename_lines(lines(self._lake / incoming, self._bounds), gateway, name)))
         return found
 
     def _quarantine(self, gateway: str, path: str, version: str, incoming: str, seal: bytes, bad: Bad) -> Object:

@@ -74,12 +74,12 @@ UNANSWERED, ANSWERED, ANSWERED_NEVER = 0, 1, 2
 
 
 @dataclass(frozen=True)
-class History:
+class LogHistory:
     """A history of a gateway. number: 1 for the first; epoch, seq: the last record that it shares with its parent."""
 
     gateway: str
     number: int = 1
-    parent: History | None = None
+    parent: LogHistory | None = None
     epoch: int = 0
     seq: int = 0
 
@@ -158,7 +158,8 @@ class Object:
 
 
 class Manifest:
-    """The manifest of a lake. One collector writes; other processes can read at the same time."""
+    """The manifest of a lake. One collector writes; other processes can read at the same time. It is one class because
+    all queries share one connection and its transactions."""
 
     def __init__(self, lake: Path, *, write: bool = False) -> None:
         path = lake / FILE
@@ -326,7 +327,7 @@ class Manifest:
             "SELECT epoch, last FROM segments WHERE gw = ? ORDER BY epoch DESC, first DESC LIMIT 1", (name,)
         ).fetchone()
 
-    def end_of_epoch(self, history: History, epoch: int) -> int | None:
+    def end_of_epoch(self, history: LogHistory, epoch: int) -> int | None:
         """The first sequence of an epoch that a history does not have any more, as the begin of its next one says; None
         if it has not said so."""
         before = EPOCH_MAX + 1, 0
@@ -347,7 +348,7 @@ class Manifest:
                 "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?)", (gw, file, gap.epoch, gap.first, gap.last)
             )
 
-    def claimed(self, gw: str) -> list[Gap]:
+    def claims(self, gw: str) -> list[Gap]:
         """The losses that a gateway has reported, also those in segments that wait in quarantine."""
         rows = self._db.execute(
             "SELECT epoch, first, last FROM lost WHERE gw = ? UNION SELECT epoch, first, last FROM claims WHERE gw = ?",
@@ -355,27 +356,27 @@ class Manifest:
         )
         return [Gap(epoch, first, "", last) for epoch, first, last in rows]
 
-    def histories(self, gw: str) -> list[History]:
+    def histories(self, gw: str) -> list[LogHistory]:
         """The histories of a gateway, oldest first."""
-        found = {1: History(gw)}
+        found = {1: LogHistory(gw)}
         with contextlib.suppress(sqlite3.OperationalError):  # the table is absent
             for number, parent, epoch, seq in self._db.execute(
                 "SELECT number, parent, epoch, seq FROM histories WHERE gw = ? ORDER BY number", (gw,)
             ):
-                found[number] = History(gw, number, found[parent], epoch, seq)
+                found[number] = LogHistory(gw, number, found[parent], epoch, seq)
         return list(found.values())
 
-    def history(self, name: str) -> History:
+    def history(self, name: str) -> LogHistory:
         """The history with a name in the lake."""
         return next(one for one in self.histories(name.partition(FORK)[0]) if one.name == name)
 
-    def fork(self, history: History, at: str) -> None:
+    def fork(self, history: LogHistory, at: str) -> None:
         """Begins a history that has a parent. Call it in a transaction."""
         assert history.parent is not None
         row = history.gateway, history.number, history.parent.number, history.epoch, history.seq, at
         self._db.execute("INSERT INTO histories VALUES (?, ?, ?, ?, ?, ?)", row)
 
-    def landed_in(self, history: History, epoch: int, first: int, last: int) -> list[tuple[Landed, Range]]:
+    def landed_in(self, history: LogHistory, epoch: int, first: int, last: int) -> list[tuple[Landed, Range]]:
         """The landed files of a history and of those that it forked from, up to the forks, that have one of these
         records, ascending; with the range that belongs to the history."""
         found = [(one, one.range) for one in self.landed_with(history.name, epoch, first, last)]
@@ -387,7 +388,7 @@ class Manifest:
                 found += [(one, (one.first, min(one.last, last))) for one in shared]
         return sorted(found, key=lambda pair: pair[1])
 
-    def is_linked(self, history: History, seal: Seal) -> bool:
+    def is_linked(self, history: LogHistory, seal: Seal) -> bool:
         """Whether the segment that a seal names as the previous one has landed in a history, and ends before it; or one
         has landed that names this one."""
         if self._db.execute(
@@ -414,7 +415,7 @@ class Manifest:
                 return False
             before, history = min(before, (history.epoch, history.seq + 1)), history.parent
 
-    def broken_chain(self, checked: CheckedSegment, history: History) -> str:
+    def broken_chain(self, checked: CheckedSegment, history: LogHistory) -> str:
         """Why a segment does not fit between the landed ones of a history; "" if it fits.
 
         A seal may name no predecessor although there must have been one: its records were cut in another way, or the
@@ -447,7 +448,9 @@ class Manifest:
             (gw, epoch, value),
         ).fetchall()
 
-    def take_in(self, checked: CheckedSegment, history: History, ranges: Iterable[Range], source: str, at: str) -> None:
+    def take_in(
+        self, checked: CheckedSegment, history: LogHistory, ranges: Iterable[Range], source: str, at: str
+    ) -> None:
         """Records that a segment lands in a history with these ranges. Call it in a transaction."""
         seal, gw = checked.seal, history.name
         self._db.execute(
@@ -472,14 +475,14 @@ class Manifest:
         ).fetchone()
         return None if row is None else row[0]
 
-    def take_snapshot_in(self, checked: CheckedSnapshot, history: History, source: str, at: str) -> None:
+    def take_snapshot_in(self, checked: CheckedSnapshot, history: LogHistory, source: str, at: str) -> None:
         seal = checked.seal
         self._db.execute(
             "INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (history.name, seal.epoch, seal.seq, seal.sha256, seal.bytes, seal.quads, source, at),
         )
 
-    def _epochs(self, history: History | None) -> list[int]:
+    def _epochs(self, history: LogHistory | None) -> list[int]:
         """The epochs with landed records of a history and of those that it forked from."""
         found: set[int] = set()
         while history is not None:

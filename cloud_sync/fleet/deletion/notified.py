@@ -74,7 +74,7 @@ def _remove_lines(there: Destination, subscription: str, selection: Selection, *
     found = 0
     for entry in there.entries(subscription):
         name = f"{subscription}/{entry.name}"
-        with there.read(name) as chunks:
+        with there.open(name) as chunks:
             kept, removed = _split_lines(b"".join(chunks or ()), selection)
         found += removed
         if removed and not dry_run:

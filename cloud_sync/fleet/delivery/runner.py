@@ -284,7 +284,7 @@ class FleetDelivery:
     def states(self) -> list[SinkState]:
         """The state of each sink, sorted by name."""
         desk = self._parts.desk
-        unanswered: Mapping[SinkName, int] = desk.unanswered() if desk is not None else {}
+        unanswered: Mapping[SinkName, int] = desk.unanswered_counts() if desk is not None else {}
         found = [
             SinkState(
                 subscription=name[0],

@@ -79,7 +79,7 @@ class OrderDesk:
         self._orders = orders
         self._lake = lake
         self._lock = threading.Lock()
-        self._waiting = {(one.gateway, one.number): one for one in _read(lake)}
+        self._waiting = {(one.gateway, one.number): one for one in _load_orders(lake)}
         self._changed = False
 
     def gateways(self, patterns: Sequence[str]) -> list[str]:
@@ -148,7 +148,7 @@ class OrderDesk:
             for one in orders:
                 self._changed |= self._waiting.pop((one.gateway, one.number), None) is not None
 
-    def unanswered(self) -> Counter[SinkName]:
+    def unanswered_counts(self) -> Counter[SinkName]:
         """The number of waiting orders of each sink."""
         with self._lock:
             return Counter(one.name for one in self._waiting.values())
@@ -167,7 +167,7 @@ class OrderDesk:
             raise
 
 
-def _read(lake: Lake) -> list[SentOrder]:
+def _load_orders(lake: Lake) -> list[SentOrder]:
     path = lake.path(*SENT)
     try:
         data = lake.fs.cat_file(path, start=0, end=SENT_BYTES_MAX + 1)

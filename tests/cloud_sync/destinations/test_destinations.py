@@ -50,7 +50,7 @@ def to(opener: Opener) -> Destination:
 
 
 def content(to: Destination, name: str) -> bytes:
-    with to.read(name) as chunks:
+    with to.open(name) as chunks:
         assert chunks is not None
         return b"".join(chunks)
 
@@ -127,7 +127,7 @@ def test_an_empty_object_is_there(to: Destination) -> None:
 
 def test_what_is_not_there_is_nothing(to: Destination) -> None:
     assert to.get("gw-f/none") is None
-    with to.read("gw-f/none") as chunks:
+    with to.open("gw-f/none") as chunks:
         assert chunks is None
     assert list(to.entries("gw-f")) == []
 

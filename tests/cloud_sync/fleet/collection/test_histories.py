@@ -59,7 +59,7 @@ class Life:
 
     def new_epoch(self) -> list[Written]:
         sealed = self.seal()
-        gap = Gap(self.epoch, self.sequence + 1, "another history has the records behind this one")
+        gap = Gap(self.epoch, self.sequence + 1, f"another history has the records behind it {self.seed}")
         self.epoch, self.sequence = self.epoch + 1, 1
         self.lines.append(encode(record("gw-1", self.epoch, 1, gap=gap)))
         return sealed
@@ -209,6 +209,9 @@ def test_lives_that_are_restored_and_copied_at_any_time_are_histories_of_their_o
         with memory_folder() as folder:
             site = Site(folder)
             lives, images = [Life(0)], []
+            lives[0].write(random.randint(1, 9))
+            site.ship(*lives[0].seal())  # a lake knows the gateway from its beginning
+            site.collect()
             for step in range(random.randint(10, 40)):
                 life = random.choice(lives)
                 what = random.random()

@@ -225,10 +225,10 @@ class Unreadable(LocalFolder):
         super().__init__(path)
         self._names = names
 
-    def read(self, name: str) -> AbstractContextManager[Iterator[bytes] | None]:
+    def open(self, name: str) -> AbstractContextManager[Iterator[bytes] | None]:
         if name in self._names:
             raise UpstreamError(f"{name}: Permission denied")
-        return super().read(name)
+        return super().open(name)
 
 
 @pytest.mark.parametrize(
