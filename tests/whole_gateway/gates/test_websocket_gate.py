@@ -484,6 +484,18 @@ async def test_a_batch_has_a_commit_and_an_answer_for_each_update(tmp_path: Path
         assert await events_until_unsubscribed(socket, first["spuid"]) == []
 
 
+async def test_a_message_for_which_the_queue_has_no_room_is_refused_whole(tmp_path: Path) -> None:
+    async with running_and_connected(tmp_path, gateway={"queue_max": 10}) as (at, socket):
+        await tell(
+            socket, {"updates": [{"sparql": insert(f"s{number}"), "alias": f"u{number}"} for number in range(11)]}
+        )
+        refused = [await hear(socket) for _ in range(11)]
+        assert [(answer["alias"], answer["status_code"]) for answer in refused] == [(f"u{n}", 429) for n in range(11)]
+        await tell(socket, {"update": {"sparql": insert("a"), "alias": "u"}})
+        assert await hear(socket) == {"updated": {"alias": "u", "sequence": 1}}
+        assert [row["s"] for row in await rows(at, ALL)] == ["http://a"]
+
+
 async def test_answers_that_may_come_together_come_in_one_message(tmp_path: Path) -> None:
     async with running_and_connected(tmp_path) as (_, socket):
         texts = [insert("a"), "INSERT oops", insert("c")]
