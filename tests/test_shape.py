@@ -34,7 +34,6 @@ LONG = {
     "engine/store/quad_store.py: QuadStore": "pending changes, native store and graph names are used together",
     "engine/updating/by_plan.py: UpdatePlan._one": "a further call would slow down every update",
     "gateway/gates/websocket.py: _Connection": "reading, answering and sending share their counts",
-    "gateway/log/writer.py: LogWriter": "append, sync and the end of a segment share the open files under one lock",
     "gateway/loop/runner.py: Runner": "the interface of the loop",
     "gateway/loop/runner.py: Runner.__init__": "the list of the parts",
 }
@@ -93,7 +92,7 @@ IRREGULAR = re.compile(
     "grown|hidden|laid|met|paid|sought|sold|split|stood|struck|sunk|sworn|thought|torn|worn|wound|asked|owed"
 )
 NO_PARTICIPLES = ("need", "feed", "seed", "embed", "shed")
-HOPS = {"classes with many collaborators": 12, "methods that pass on": 20, "functions named by a participle": 277}
+HOPS = {"classes with many collaborators": 5, "methods that pass on": 19, "functions named by a participle": 275}
 """How many there are. A change that has fewer lowers the number; none may raise it."""
 
 

@@ -67,8 +67,7 @@ class Recovery:
 
 class LogWriter:
     """Single writer of a gateway's change log. Use: `open`, `replay`, then `append` and `sync`. append is cheap and
-    synchronous; sync blocks for the disk and may run in another thread while append does. It is one class because
-    append, sync and the end of a segment share the open files under one lock."""
+    synchronous; sync blocks for the disk and may run in another thread while append does."""
 
     def __init__(self, data: Path, clock: Clock, durability: Durability = "fsync", disk: Disk | None = None) -> None:
         self.data = data
