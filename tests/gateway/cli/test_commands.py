@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from lamplighter.engine.change_log import Cause, Followed, Gap, GraphChanges, Record, Timer
+from lamplighter.engine.change_log import EPOCH_REQUEST, Cause, Followed, Gap, GraphChanges, Record, Timer
 from lamplighter.engine.terms import Quad
 from lamplighter.gateway.history.names import Names
 from tests.support.commands import command as lamplighter
+from tests.support.gateway_parts import FakeClock, opened_log
 
 
 async def command(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -71,6 +72,16 @@ def record(kind: str, **members: object) -> Record:
 def shown(kind: str, **members: object) -> list[str]:
     """What is shown of a record below its first line."""
     return [line.strip() for line in Names("http://here/").record(record(kind, **members)).splitlines()[1:]]
+
+
+def test_a_new_epoch_is_left_to_the_next_start(tmp_path: Path) -> None:
+    opened_log(tmp_path, FakeClock()).close()
+    done = lamplighter("new-epoch", "--data", tmp_path, "--reason", "restored", cwd=tmp_path)
+    assert (done.returncode, done.stdout[:27]) == (0, "the next start ends epoch 1")
+    assert (tmp_path / EPOCH_REQUEST).read_text() == '{"epoch":1,"reason":"restored"}\n'
+    missing = lamplighter("new-epoch", "--data", tmp_path / "none", cwd=tmp_path)
+    assert missing.returncode == 2
+    assert "name the data folder with --data" in missing.stderr
 
 
 def test_a_record_is_shown_with_its_time_and_cause() -> None:
