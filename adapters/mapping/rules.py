@@ -317,7 +317,10 @@ class ReadingRules(Generic[SomeRule]):
         if former is not None and "_index" in former.__dict__:
             self._index = former._index
             self._sources, self._record_streams = former._sources, former._record_streams
-            self._change(_missing(self.rules, former.rules), _missing(former.rules, self.rules))
+            gone, new = _missing(self.rules, former.rules), _missing(former.rules, self.rules)
+            self._change(gone, new)
+            if [*map(id, _missing(gone, former.rules))] != [*map(id, _missing(new, self.rules))]:
+                self._sources = _Cache()  # those that stay have another order
 
     @cached_property
     def _index(self) -> TopicIndex[SomeRule]:

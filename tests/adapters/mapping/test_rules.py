@@ -25,6 +25,7 @@ from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, lexical, literal
 from lamplighter.ontology.vocabulary import LIGHTING, QUDT, RDF_TYPE, RDFS_LABEL, SOSA, UNIT
 from tests.support.amounts import AMOUNTS
+from tests.support.mapping_rules import readings, rules
 from tests.support.places import ROOT
 from tests.support.tables import each_row
 
@@ -667,3 +668,22 @@ def test_folder_without_rules_gives_an_empty_mapping(tmp_path: Path) -> None:
     mapping = load_mapping(tmp_path / "none", BASE)
     assert mapping.filters == ()
     assert results(mapping, "t/1", b"1") == []
+
+
+def test_rules_that_take_over_an_index_read_as_new_ones_do() -> None:
+    made = {
+        name: rules(
+            f'[[stream]]\ntopic = "{topic}"\npayload = "number"\nproperty = "ex:{name}"\nsensor = "s/{name}"'
+        ).rules[0]
+        for name, topic in (("a", "t/1"), ("b", "t/+"), ("c", "#"), ("d", "t/1"), ("e", "u/{x}"))
+    }
+    topics = ("t/1", "t/2", "u/1", "v")
+
+    def read(mapping: Mapping) -> list[list[str]]:
+        return [[str(one.stream.sensor) for one in readings(mapping, topic, "1")] for topic in topics]
+
+    current = Mapping([])
+    for names in ("a", "ab", "ba", "dcab", "dc", "dce", "e", "ade", "", "cb"):
+        chosen = [made[name] for name in names]
+        current = Mapping(chosen, former=current)
+        assert read(current) == read(Mapping(chosen)), names

@@ -152,10 +152,12 @@ def test_event_does_not_end_after_a_later_one() -> None:
 
 
 def test_ends_count_among_the_events_that_are_kept() -> None:
-    engine, [due] = written_events(reading("on"), kept=2)
-    engine.update(due.sparql)
-    model = EventModel(2, 10)
-    for at in (50, 51, 52):
-        for text in model.updates(reading("off", at)):
+    engine, model, lifetimes = Engine(), EventModel(2, 10), Lifetimes(10, events=True)
+    for at in (0, 100, 200):
+        found = reading("on", at)
+        for text in model.updates(found):
             engine.update(text)
-    assert events(engine) == [("12:00:51", "false"), ("12:00:52", "false")]
+        [end] = lifetimes.ends(found)
+        engine.update(end.sparql)
+        assert len(events(engine)) <= 3, "the two that are kept, and the end of the newest one"
+    assert events(engine)[-2:] == [("12:03:20", "true"), ("12:04:00", "false")]
