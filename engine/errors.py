@@ -128,9 +128,11 @@ def check_list(name: str, values: object, *types: type) -> None:
     """Raises ArgumentTypeError for what is no list or tuple of values of these types."""
     if isinstance(values, str):  # a sequence, too
         raise ArgumentTypeError(f"{name}: a single text instead of a list")
-    check_type(name, values, list, tuple)
-    for number, value in enumerate(values):  # type: ignore[arg-type, var-annotated]
-        check_type(f"{name}[{number}]", value, *types)
+    if not isinstance(values, list | tuple):
+        raise wrong_type(name, values, list, tuple)
+    for number, value in enumerate(values):
+        if not isinstance(value, types):
+            raise wrong_type(f"{name}[{number}]", value, *types)
 
 
 def check_function(name: str, value: object) -> None:

@@ -44,6 +44,7 @@ from lamplighter.engine.errors import (
     check_list,
     check_type,
     check_types,
+    wrong_type,
 )
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
@@ -59,8 +60,12 @@ PENDING_MAX = 1_000
 _BACK_OFF_S = (0.1, 5.0)
 # Seconds before a subscription is requested again that was refused with a retriable error.
 _ASK_AGAIN_S = 1.0
-# Members of an update that are sent if they are given.
-_OPTIONAL = ("authorization", "priority", "delay", "at", "missed", "cause", "delta")
+# Members of an update that are sent if they are given, and their types.
+_OPTIONAL = {
+    **dict.fromkeys(("authorization", "priority", "delay", "at", "missed"), str),
+    "cause": DeclaredCause,
+    "delta": bool,
+}
 # Key of an offer among what is sent on each connection.
 _OFFER = "messages"
 _EXPIRED = (401, "invalid_grant")  # SEPA protocol 3.5
@@ -205,20 +210,22 @@ class EngineClient:
 
     def _members(self, request: UpdateRequest) -> dict[str, Any]:
         """The members of an update, with an alias and a request id of its own."""
-        texts = {name: getattr(request, name) for name in ("request_id", "delay", "at", "missed", "priority")}
-        check_type("sparql", request.sparql, str)
-        check_types(str, NoneType, **texts)
-        check_type("cause", request.cause, DeclaredCause, NoneType)
-        check_type("delta", request.delta, bool, NoneType)
+        # Each update comes here: what is as it should be needs no further call.
+        if not isinstance(request.sparql, str):
+            raise wrong_type("sparql", request.sparql, str)
+        if request.request_id is not None and not isinstance(request.request_id, str):
+            raise wrong_type("request_id", request.request_id, str, NoneType)
         number = next(self._updates)
         found: dict[str, Any] = {
             "sparql": request.sparql,
             "alias": f"{self._name}-update-{number}",
             "request_id": request.request_id or f"{self._id}-{number}",
         }
-        for name in _OPTIONAL:
+        for name, kind in _OPTIONAL.items():
             value = getattr(request, name)
             if value is not None:
+                if not isinstance(value, kind):
+                    raise wrong_type(name, value, kind, NoneType)
                 found[name] = value
         return found
 

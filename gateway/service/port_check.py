@@ -18,6 +18,7 @@ from lamplighter.gateway.settings import Settings
 SOCKETS = ("lamplighter-http.socket", "lamplighter-ws.socket")
 _LISTEN = re.compile(r"Listen=\[?(?P<host>[^\]]*)\]?:(?P<port>[0-9]+) \(Stream\)")
 _PROC = Path("/proc")
+_ANYWHERE = ("0.0.0.0", "::", "")
 
 
 class SystemdSocket(NamedTuple):
@@ -64,7 +65,13 @@ def port_faults(settings: Settings, passed: Sequence[SystemdSocket], holder: int
         if not one.active and (problem := _problem(_WantedPort((), one.host, one.port))):
             yield PortFault((), f"{one.unit} cannot listen on port {one.port}: {problem}; {PORT_CURE}")
     opened_by_systemd = {one.port for one in passed}
+    before: dict[tuple[int, bool], _WantedPort] = {}
     for wanted in _ports(settings):
+        other = before.setdefault((wanted.port, wanted.datagrams), wanted)
+        meets = wanted.host == other.host or not {wanted.host, other.host}.isdisjoint(_ANYWHERE)
+        if wanted.port and other is not wanted and meets:
+            yield PortFault(wanted.names, f"{'.'.join(other.names)} has port {wanted.port}, too; name another one")
+            continue
         if wanted.port == 0 or (not wanted.datagrams and wanted.port in opened_by_systemd | held):
             continue
         problem = _problem(wanted)

@@ -72,7 +72,7 @@ class Home:
         """By component and name of the entity, or of its device."""
         found = {}
         for topic, text in self.messages.items():
-            if topic.startswith("homeassistant/"):
+            if topic.startswith("homeassistant/") and topic.endswith("/config"):
                 config = json.loads(text)
                 found[f"{topic.split('/')[1]} {config['name'] or config['device']['name']}"] = config
         return found

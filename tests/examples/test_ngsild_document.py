@@ -50,4 +50,4 @@ def test_the_settings_are_read(tmp_path: Path) -> None:
     config.write_text("".join(re.findall(r"```toml\n(.*?)```", DOCUMENT, re.S)))
     settings = read_settings(config).ngsild
     assert settings.subscriptions.enabled and settings.subscriptions.networks == ["127.0.0.0/8"]
-    assert settings.enabled and list(settings.contexts.values()) == ["weather.jsonld"]
+    assert settings.enabled and list(settings.contexts.values()) == [str(tmp_path / "weather.jsonld")]

@@ -311,7 +311,7 @@ def deliveries(*, slow: bool) -> Callable[[Work], Begin]:
 def dry_runs(work: Work) -> Begin:
     """As the queue runs them."""
 
-    async def held(client: Callable[[], str]) -> None:
+    async def held(client: Callable[[], str], _times: int) -> None:
         await work.of(client())
 
     all_dry_runs = DryRuns(cast(Any, None), cast(Any, SimpleNamespace(trial=held)), LimitSettings())

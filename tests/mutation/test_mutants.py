@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lamplighter.engine.access import Graphs
+from lamplighter.engine.access import Access, Graphs
 from tests.mutation import live, mutants
 from tests.mutation.mutants import Identity
 
@@ -94,19 +94,18 @@ def test_a_mutant_is_found_again_until_its_line_is_another_one(module: Path) -> 
 
 
 def test_a_live_function_gets_the_code_of_the_mutant() -> None:
-    identity = Identity(
-        "engine/access.py", "Graphs.every", "return self.names is None and not self.asserted", "And to Or", 0
-    )
+    text = "return self.read.every and self.write.every and self.subscribe.every"
+    identity = Identity("engine/access.py", "Access.full", text, "And to Or", 0)
     mutant = mutants.mutant(identity)
     assert mutant is not None
     changes = live.Functions({identity.path}).changes(mutant)
     before = [(function, function.__code__) for function, _ in changes]
-    assert [function.__qualname__ for function, _ in changes] == ["Graphs.every"]
-    some = Graphs(frozenset({None}))
-    assert not some.every
+    assert [function.__qualname__ for function, _ in changes] == ["Access.full"]
+    some = Access(read=Graphs(frozenset({None})))
+    assert not some.full
     try:
         live.put(changes)
-        assert some.every
+        assert some.full
     finally:
         live.put(before)
-    assert not some.every
+    assert not some.full

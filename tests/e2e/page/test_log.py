@@ -24,7 +24,7 @@ def test_commits_appear_with_cause_and_delta(browser: Browser, empty: Site) -> N
     open_view(browser, empty.at("log"), "Log")
     has(browser, ".note", "live")
     empty.publish("home/attic/temperature", "20.5")
-    has(browser, ".commits .item", "MQTT home/attic/temperature", "+16")
+    has(browser, ".commits .item", "MQTT home/attic/temperature", "+17")
     off, on = switch(empty, "OFF", "ON")
     has(browser, ".commits .item", "HTTP 127.0.0.1", f"1/{on}", "+1", "−1")
     unfold(browser, ".commits details", f"1/{on}")

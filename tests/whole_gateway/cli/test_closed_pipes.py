@@ -51,6 +51,7 @@ ELSEWHERE = {
     "clients": "in secure mode only; prints as timers does",
     "keys": "in secure mode only; prints as timers does",
     "notifications": "prints after it read an inbox, as timers does",
+    "new-epoch": "prints one line after it noted the epoch",
     "mcp": "prints answers to what it reads; see test_mcp_command.py",
 }
 """Commands that no line above runs -> why."""

@@ -20,6 +20,7 @@ NO_GATEWAY = {
     *(("check",), ("verify",), ("completion",), ("init",), ("install",), ("uninstall",), ("demo",)),
     *(("run",), *((spec.name,) for spec in ADAPTERS), ("log",), ("sync",)),
     ("devices", "key"),
+    ("new-epoch",),
     ("notifications",),
 }
 """Commands on files, those that run something, and one that reads the inboxes of others."""
@@ -27,7 +28,7 @@ NO_GATEWAY = {
 
 NO_JSON = {
     *(("run",), *((spec.name,) for spec in ADAPTERS)),
-    *(("demo",), ("completion",), ("install",), ("uninstall",)),
+    *(("demo",), ("completion",), ("install",), ("uninstall",), ("new-epoch",)),
     ("log", "export"),
     ("sync", "run"),
     ("mcp",),
