@@ -218,7 +218,7 @@ def test_another_gateway_reads_the_announcements_as_devices(tmp_path: Path, brok
         lamps(running)
         wait_for(lambda: len(ha.configs()) == 2, what="two entities")
         for topic, text in ha.messages.items():
-            if topic.startswith("homeassistant/"):
+            if topic.startswith("homeassistant/") and topic.endswith("/config"):
                 found = homeassistant.announced("default", topic, topic.removeprefix("homeassistant/"), text.encode())
                 assert found.parts and not found.problems, found
 
