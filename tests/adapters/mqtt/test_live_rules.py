@@ -16,6 +16,7 @@ from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, MqttSettings
 from lamplighter.adapters.parts import AdapterContext
+from lamplighter.engine.errors import GatewayError
 from tests.support.brokers import Mosquitto, mosquitto, subscribed
 from tests.support.dataset_rules import A, B, RulesGateway
 from tests.support.event_loops import beside, until
@@ -58,6 +59,27 @@ async def test_rule_of_the_dataset_is_applied_at_once_and_forgotten_with_its_tri
             await until(lambda: adapter.counters.committed == 2)
             assert gateway.count('"23"') == 1 and gateway.count('"22"') == 0
             assert adapter.counters.connections == 1
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_messages_of_a_kept_session_wait_for_the_rules_of_the_dataset(refused: bool) -> None:
+    with mosquitto() as broker:
+        gateway = RulesGateway()
+        gateway.notify(1, {"a": A})
+        async with running(broker, gateway, Mapping([]), client_id="kept") as adapter:
+            inbox = adapter.brokers[FIRST_BROKER].inbox
+            await until(lambda: inbox.filters == ["a/+"] and inbox.has_all_filters)
+        await publish(broker, *(("a/1", str(number)) for number in range(10)))
+        gateway = RulesGateway()
+        gateway.queue.get_nowait()
+        async with running(broker, gateway, Mapping([]), client_id="kept") as adapter:
+            await until(lambda: adapter.counters.received == 10)
+            if refused:
+                gateway.queue.put_nowait(GatewayError("it is not permitted"))
+            else:
+                gateway.notify(0, {"a": A})
+            await until(lambda: adapter.counters.committed + adapter.counters.dropped_unmapped == 10)
+            assert adapter.counters.dropped_unmapped == 10 * refused
 
 
 async def test_reload_changes_rules_without_a_new_connection_and_without_a_gap() -> None:
