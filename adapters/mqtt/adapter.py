@@ -70,7 +70,7 @@ from lamplighter.ontology.vocabulary import adapter_iri, broker_iri
 UNDER_WAY_MAX = 2
 """Batches of a broker on their way to the gateway. Where more requests wait, the gateway stops reading."""
 LEFT_MAX = 1_000
-"""Topics of former subscriptions of a broker."""
+"""Topics of former subscriptions of a broker, in a connection."""
 TOPICS_MAX, TOPIC_CHARS_MAX = 10_000, 200
 """Topics of a broker whose use is kept, and characters of one."""
 NO_RULES = Mapping([])
@@ -267,6 +267,7 @@ class MqttAdapter:
             self._states.changed(name, connected=connected, reason=reason)
         self._silence.connected(name, connected=connected)
         if not connected:
+            self.brokers[name].left.clear()  # an UNSUBSCRIBE may be lost with the connection
             self._commits.repeats.interrupt(self._clock())
         if self._outward is not None:
             self._outward.connected(name, connected)

@@ -184,3 +184,22 @@ async def test_subscriptions_of_an_earlier_configuration_in_a_kept_session_end(t
             await publish(broker, (topic, "{}"), ("a/1", "1"))
             await until(lambda: adapter.counters.committed == 1)
             assert adapter.counters.dropped_unmapped == 1
+
+
+async def test_former_subscription_ends_in_the_next_connection_if_the_request_is_lost() -> None:
+    former = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="adapter", clean_session=False)
+    with mosquitto(settings=("allow_anonymous true", "persistence true")) as broker:
+        with subscribed(former, broker, "gone/t"):
+            pass
+        async with running(broker, RulesGateway(), Mapping([]), client_id="adapter") as adapter:
+            inbox = adapter.brokers[FIRST_BROKER].inbox
+            with pytest.MonkeyPatch.context() as lost:
+                lost.setattr(inbox, "leave", lambda filters: None)
+                await publish(broker, ("gone/t", "1"))
+                await until(lambda: adapter.counters.dropped_unmapped == 1)
+            broker.stop()
+            await until(lambda: not inbox.subscribed.is_set())
+            broker.start()
+            await until(inbox.subscribed.is_set)
+            await publish(broker, ("gone/t", "2"))
+            await until(lambda: any(line.endswith("\tgone/t") for line in broker.log))
