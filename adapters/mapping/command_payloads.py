@@ -55,14 +55,14 @@ def device_texts(table: CommandTable, state: Term) -> tuple[str, str]:
     return text, as_json
 
 
-def is_same_command(table: CommandBase, payload: Callable[[Term], bytes], one: Term, other: Term) -> bool:
-    """Whether a rule makes the same message of two states, because the device counts in coarser steps. payload: makes
-    it; a template without the state says nothing of it."""
+def is_same_command(table: CommandBase, said: Callable[[Term], object], one: Term, other: Term) -> bool:
+    """Whether a rule says the same of two states, because the device counts in coarser steps. said: gives what of a
+    message depends on the state; the rest of it, such as TOGGLE alone, tells no states apart."""
     scaled = getattr(table, "scale", None) is not None or getattr(table, "offset", None) is not None
     if not scaled and not table.values:
         return False
     try:
-        return payload(one) == payload(other)
+        return said(one) == said(other)
     except PayloadError:
         return False
 

@@ -70,7 +70,7 @@ from lamplighter.ontology.vocabulary import adapter_iri, broker_iri
 UNDER_WAY_MAX = 2
 """Batches of a broker on their way to the gateway. Where more requests wait, the gateway stops reading."""
 LEFT_MAX = 1_000
-"""Topics of former subscriptions of a broker."""
+"""Topics of former subscriptions of a broker, in a connection."""
 TOPICS_MAX, TOPIC_CHARS_MAX = 10_000, 200
 """Topics of a broker whose use is kept, and characters of one."""
 NO_RULES = Mapping([])
@@ -169,6 +169,9 @@ class MqttAdapter:
         self._settings, self._client, self._base_iri = settings, client, base_iri
         self._files, self._mapping, self._rules = mapping, mapping, rules
         self._feed, self._discovering = feed, discovering
+        self._rules_known = asyncio.Event()
+        if rules is None or feed is None:
+            self._rules_known.set()
         self._clock, self._elapsed, self._trusted = context.now, context.elapsed, context.trusted
         note = _unlisted if discovering is None else discovering.feed.note
         self._warnings, self._failures = DropWarnings("mqtt", note), Failures("mqtt")
@@ -264,6 +267,7 @@ class MqttAdapter:
             self._states.changed(name, connected=connected, reason=reason)
         self._silence.connected(name, connected=connected)
         if not connected:
+            self.brokers[name].left.clear()  # an UNSUBSCRIBE may be lost with the connection
             self._commits.repeats.interrupt(self._clock())
         if self._outward is not None:
             self._outward.connected(name, connected)
@@ -287,7 +291,7 @@ class MqttAdapter:
                 presence = keep_presence(self._feed, self._base_iri, "mqtt", self._clock, self._ask_again)
                 tasks.create_task(presence, name="mqtt presence")
             if self._rules is not None and self._feed is not None:
-                following = follow_rules(self._feed, self._rules, self._apply)
+                following = self._follow_rules(self._feed, self._rules)
                 tasks.create_task(following, name="mqtt rules of the dataset")
             if self._discovering is not None:
                 tasks.create_task(self._discovering.feed.run(), name="mqtt discovery")
@@ -311,6 +315,10 @@ class MqttAdapter:
             for broker in brokers:
                 await broker.inbox.tried.wait()
             self.tried.set()
+
+    async def _follow_rules(self, feed: AdapterClient, rules: DatasetRules) -> None:
+        await follow_rules(feed, rules, self._apply)
+        self._rules_known.set()  # the gateway has refused to tell those of the dataset: those of files are all
 
     def _ask_again(self) -> None:
         """The gateway has come back."""
@@ -343,6 +351,8 @@ class MqttAdapter:
         if self._outward is not None:
             dataset = () if found is None else found.commands()
             self._outward.change_rules(self._files.commands, dataset, after.publishes)
+        if found is not None and found.known:
+            self._rules_known.set()
 
     def status(self) -> str:
         """The adapter's health in one line."""
@@ -358,6 +368,7 @@ class MqttAdapter:
 
     async def _take_batches(self, broker: Broker, tasks: asyncio.TaskGroup) -> None:
         """tasks: where the batches are written."""
+        await self._rules_known.wait()  # a kept session begins with messages for rules of the dataset
         while True:
             await broker.may_take(self._commits)
             batch: list[Message] = []

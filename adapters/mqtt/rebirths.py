@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 from paho.mqtt.client import topic_matches_sub
@@ -64,12 +65,16 @@ def rebirth_pauses() -> Pauses[Node]:
     return Pauses(PAUSE_MIN_S, PAUSE_MAX_S, quiet_s=2 * PAUSE_MAX_S, devices_max=NODES_MAX)
 
 
-def due_nodes(pauses: Pauses[Node], unborn: set[Node], now: float) -> Iterator[Node]:
-    """Takes up to `AT_ONCE_MAX` nodes out of `unborn` that may be asked now, and those that may not."""
+def due_nodes(
+    pauses: Pauses[Node], unborn: set[Node], now: float, adopted: Callable[[Node], bool] = lambda node: False
+) -> Iterator[Node]:
+    """Takes up to `AT_ONCE_MAX` nodes out of `unborn` that may be asked now, and those that may not; but nodes of
+    adopted devices wait for it: a connection may have brought them, and nothing brings them again."""
     count = 0
     for node in sorted(unborn):
         if now < pauses.due(node):
-            unborn.discard(node)  # it is there again with its next data
+            if not adopted(node):
+                unborn.discard(node)  # it is there again with its next data
             continue
         if count == AT_ONCE_MAX:
             return
@@ -94,7 +99,7 @@ async def ask_for_rebirths(
         await asyncio.sleep(CHECK_S)
         for broker, asked in pauses:
             if broker.births.unborn and broker.inbox.subscribed.is_set():
-                for node in due_nodes(asked, broker.births.unborn, elapsed()):
+                for node in due_nodes(asked, broker.births.unborn, elapsed(), partial(adopted, broker.name)):
                     may = (NODE_COMMANDS,) if adopted(broker.name, node) else permitted
                     await _ask(broker.inbox, node, may, clock(), note)
 

@@ -14,7 +14,7 @@ from paho.mqtt.client import topic_matches_sub
 from lamplighter.adapters.devices.output import Output
 from lamplighter.adapters.devices.sender import Acknowledged, Attempt, NotSentError, RefusedByDevice, Sender
 from lamplighter.adapters.mapping import CommandRule
-from lamplighter.adapters.mapping.command_payloads import command_payload, is_same_command
+from lamplighter.adapters.mapping.command_payloads import device_texts, is_same_command
 from lamplighter.adapters.mapping.lamp_commands import CommandMessage, command_messages
 from lamplighter.adapters.mapping.patterns import is_reserved
 from lamplighter.adapters.mapping.tables import LampPart
@@ -81,7 +81,7 @@ class MqttSender(Sender[CommandRule]):
         return None if part is None else msgspec.structs.replace(part, of=f"{_broker_name(rule)} {part.of}")
 
     def is_same(self, rule: CommandRule, one: Term, other: Term) -> bool:
-        return is_same_command(rule.table, partial(command_payload, rule), one, other)
+        return is_same_command(rule.table, partial(device_texts, rule.table), one, other)
 
     async def ready(self, rule: CommandRule) -> None:
         """Returns when the broker is connected. `send` refuses a broker that is not in the settings."""

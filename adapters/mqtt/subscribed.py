@@ -84,12 +84,15 @@ class SubscribedDevices:
         formats = [] if self._discovering is None else self._discovering.state_asks()
         return formats + [ask for one in self._read.values() if one.broker == broker for ask in asks_of(one)]
 
+    def _has_all_filters(self, device: Device) -> bool:
+        broker = self._brokers.get(device.broker)
+        return broker is not None and broker.inbox.has_all_filters
+
     def _reads(self, device: Device, registry: Registry) -> bool:
         """Whether the topics of a device are read now."""
-        broker = self._brokers.get(device.broker)
-        if broker is None or not broker.inbox.has_all_filters:
+        if not self._has_all_filters(device):
             return False
-        places = broker.mapping.places
+        places = self._brokers[device.broker].mapping.places
         return all(f"<{registry.base_iri}{path}>" in places for path in registry.rules(device))
 
     def _ask(self, read: dict[str, Device], discovering: Discovering) -> None:
@@ -118,7 +121,10 @@ class SubscribedDevices:
             self._written = {name: one for name, one in self._written.items() if entries.get(name) is one}
             adopted = {name: one for name, one in entries.items() if one.adoption == "adopted"}
             read = {name: one for name, one in adopted.items() if self._reads(one.device, registry)}
-            self._ask({name: one.device for name, one in read.items()}, self._discovering)
+            # While a broker grants further filters, the others stay in force.
+            pending = {name for name, one in adopted.items() if self._read.get(name) == one.device} - read.keys()
+            kept = {name: self._read[name] for name in pending if not self._has_all_filters(self._read[name])}
+            self._ask(kept | {name: one.device for name, one in read.items()}, self._discovering)
             new = [one for name, one in read.items() if name not in self._written]
             for begin in range(0, len(new), PORTION_MAX):
                 portion = new[begin : begin + PORTION_MAX]

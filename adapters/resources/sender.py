@@ -11,6 +11,7 @@ a request without an answer is never repeated.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from lamplighter.adapters.devices.desired import same_state
 from lamplighter.adapters.devices.draft import plain
@@ -24,7 +25,7 @@ from lamplighter.adapters.devices.sender import (
     RefusedByDevice,
     Sender,
 )
-from lamplighter.adapters.mapping.command_payloads import is_same_command
+from lamplighter.adapters.mapping.command_payloads import is_same_command, state_texts
 from lamplighter.adapters.networks import NotAllowedError
 from lamplighter.adapters.resources.commands import BoundCommand
 from lamplighter.adapters.resources.counters import ResourceCounters
@@ -65,7 +66,8 @@ class ResourceSender(Sender[BoundCommand]):
         return rule.device
 
     def is_same(self, rule: BoundCommand, one: Term, other: Term) -> bool:
-        return is_same_command(rule.table, rule.body, one, other)
+        said = rule.body if rule.rule.registers is not None else partial(state_texts, rule.table)
+        return is_same_command(rule.table, said, one, other)
 
     async def ready(self, rule: BoundCommand) -> None:
         """At once."""

@@ -44,6 +44,8 @@ class EngineGateway:
 class _Inbox:
     """Gives out batches, and notes which messages were acknowledged."""
 
+    filters: Sequence[str] = ()
+
     def __init__(self, batches: list[list[Message]]) -> None:
         self.queue = MessageQueue(clock=lambda: datetime.now(UTC))  # which is empty, so batches are taken in turn
         self.acknowledged = 0
@@ -63,6 +65,9 @@ class _Inbox:
 
     def acknowledge(self, batch: Sequence[Message]) -> None:
         self.acknowledged += len(batch)
+
+    def leave(self, filters: Sequence[str]) -> None:
+        assert all(0 < len(one.encode()) <= 65_535 for one in filters)  # else paho raises, or cannot encode them
 
 
 async def feed(count: int, seed: int) -> None:

@@ -11,14 +11,17 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from lamplighter.adapters.devices.device import Actuator, Device, Problem, Sensor, Table
+from lamplighter.adapters.devices.draft import ACTUATORS_MAX, SENSORS_MAX
 from lamplighter.adapters.devices.problems import left_out_problems
 from lamplighter.adapters.mqtt.discovery import homeassistant, shelly, sparkplug, tasmota, zigbee2mqtt
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined
+
+SomePart = TypeVar("SomePart", Sensor, Actuator)
 
 FORMATS: dict[str, Format] = {
     one.FORMAT.name: one.FORMAT for one in (zigbee2mqtt, tasmota, shelly, sparkplug, homeassistant)
@@ -366,10 +369,19 @@ class Announcements:
 
 
 def _with_former(device: Device, former: Device) -> Device:
-    """A device with the values that it had before, too."""
-    sensors = {one.key: one for one in former.sensors} | {one.key: one for one in device.sensors}
-    actuators = {one.key: one for one in former.actuators} | {one.key: one for one in device.actuators}
-    return msgspec.structs.replace(device, sensors=tuple(sensors.values()), actuators=tuple(actuators.values()))
+    """A device with the values that it had before, too, as many of them as a record has room for."""
+    return msgspec.structs.replace(
+        device,
+        sensors=_with_room(former.sensors, device.sensors, SENSORS_MAX),
+        actuators=_with_room(former.actuators, device.actuators, ACTUATORS_MAX),
+    )
+
+
+def _with_room(former: Sequence[SomePart], parts: Sequence[SomePart], most: int) -> tuple[SomePart, ...]:
+    own = {one.key: one for one in parts}
+    room = most - len(own)
+    gone = {one.key for one in [one for one in former if one.key not in own][room:]}
+    return tuple(({one.key: one for one in former if one.key not in gone} | own).values())
 
 
 def _omission_problems(key: _Key, topic: str, joined: Joined, *, owned: bool) -> list[Problem]:

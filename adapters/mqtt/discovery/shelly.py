@@ -23,9 +23,9 @@ COMPONENTS_MAX = 64
 PART_CHARS_MAX = 120
 
 _LEFT_OUT = "-"
+"""Begins the names of parts that are not used."""
 _WHOLE = "NotifyFullStatus"
 """The part of a device that has told all of its components."""
-"""Begins the names of parts that are not used."""
 _ON, _OFF = ["on", "true", "1"], ["off", "false", "0"]
 PREFIX_LEVELS_MAX = 8
 """Of the prefix of a later device."""

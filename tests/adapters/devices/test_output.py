@@ -727,3 +727,16 @@ async def test_state_that_a_device_counts_in_coarse_steps_is_not_sent_again(monk
         await one.take([ReportedState(fan, literal("33.333", datatype=XSD + "decimal"), retained=False)])
         await settled()
         assert broker.payloads() == ["2", "2"], "the first speed is another state"
+
+
+async def test_command_without_the_state_tells_no_states_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actuator, "SETTLE_S", 0.0)
+    lamp = rule(payload="TOGGLE", state={"topic": "lamp", "payload": "boolean"})
+    gateway, broker = StatesGateway(), NotingBroker()
+    async with running(gateway, MqttSender({"default": broker}, COMMANDS), lamp) as one:
+        gateway.desire("true")
+        await settled()
+        await one.take([ReportedState(lamp, FALSE, retained=False)])
+        await settled()
+        assert broker.payloads() == ["TOGGLE", "TOGGLE"]
+        assert gateway.found(f"{LAMP} gateway:reportedState ?x") == ["false"]

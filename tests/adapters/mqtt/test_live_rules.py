@@ -16,6 +16,7 @@ from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, MqttSettings
 from lamplighter.adapters.parts import AdapterContext
+from lamplighter.engine.errors import GatewayError
 from tests.support.brokers import Mosquitto, mosquitto, subscribed
 from tests.support.dataset_rules import A, B, RulesGateway
 from tests.support.event_loops import beside, until
@@ -58,6 +59,27 @@ async def test_rule_of_the_dataset_is_applied_at_once_and_forgotten_with_its_tri
             await until(lambda: adapter.counters.committed == 2)
             assert gateway.count('"23"') == 1 and gateway.count('"22"') == 0
             assert adapter.counters.connections == 1
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_messages_of_a_kept_session_wait_for_the_rules_of_the_dataset(refused: bool) -> None:
+    with mosquitto() as broker:
+        gateway = RulesGateway()
+        gateway.notify(1, {"a": A})
+        async with running(broker, gateway, Mapping([]), client_id="kept") as adapter:
+            inbox = adapter.brokers[FIRST_BROKER].inbox
+            await until(lambda: inbox.filters == ["a/+"] and inbox.has_all_filters)
+        await publish(broker, *(("a/1", str(number)) for number in range(10)))
+        gateway = RulesGateway()
+        gateway.queue.get_nowait()
+        async with running(broker, gateway, Mapping([]), client_id="kept") as adapter:
+            await until(lambda: adapter.counters.received == 10)
+            if refused:
+                gateway.queue.put_nowait(GatewayError("it is not permitted"))
+            else:
+                gateway.notify(0, {"a": A})
+            await until(lambda: adapter.counters.committed + adapter.counters.dropped_unmapped == 10)
+            assert adapter.counters.dropped_unmapped == 10 * refused
 
 
 async def test_reload_changes_rules_without_a_new_connection_and_without_a_gap() -> None:
@@ -162,3 +184,22 @@ async def test_subscriptions_of_an_earlier_configuration_in_a_kept_session_end(t
             await publish(broker, (topic, "{}"), ("a/1", "1"))
             await until(lambda: adapter.counters.committed == 1)
             assert adapter.counters.dropped_unmapped == 1
+
+
+async def test_former_subscription_ends_in_the_next_connection_if_the_request_is_lost() -> None:
+    former = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="adapter", clean_session=False)
+    with mosquitto(settings=("allow_anonymous true", "persistence true")) as broker:
+        with subscribed(former, broker, "gone/t"):
+            pass
+        async with running(broker, RulesGateway(), Mapping([]), client_id="adapter") as adapter:
+            inbox = adapter.brokers[FIRST_BROKER].inbox
+            with pytest.MonkeyPatch.context() as lost:
+                lost.setattr(inbox, "leave", lambda filters: None)
+                await publish(broker, ("gone/t", "1"))
+                await until(lambda: adapter.counters.dropped_unmapped == 1)
+            broker.stop()
+            await until(lambda: not inbox.subscribed.is_set())
+            broker.start()
+            await until(inbox.subscribed.is_set)
+            await publish(broker, ("gone/t", "2"))
+            await until(lambda: any(line.endswith("\tgone/t") for line in broker.log))

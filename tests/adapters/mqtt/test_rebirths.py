@@ -176,5 +176,14 @@ def test_the_pause_is_bounded_and_begins_again_after_a_long_time() -> None:
     assert list(due_nodes(quiet, {("g", "n")}, 3 * PAUSE_MAX_S + PAUSE_MIN_S)), "it begins with the shortest pause"
 
 
+def test_a_node_of_an_adopted_device_waits_for_the_end_of_its_pause() -> None:
+    pauses, unborn = rebirth_pauses(), {("g", "adopted"), ("g", "other")}
+    assert len(list(due_nodes(pauses, unborn, 0.0))) == 2
+    unborn |= {("g", "adopted"), ("g", "other")}  # the connection broke, and is there again
+    assert not list(due_nodes(pauses, unborn, 1.0, {("g", "adopted")}.__contains__))
+    assert list(due_nodes(pauses, unborn, PAUSE_MIN_S, {("g", "adopted")}.__contains__)) == [("g", "adopted")]
+    assert not unborn
+
+
 def test_a_request_is_read_as_a_sparkplug_message() -> None:
     assert Births().records("spBv1.0/g/NDATA/n", rebirth_request(datetime(2026, 11, 22, tzinfo=UTC))) == []

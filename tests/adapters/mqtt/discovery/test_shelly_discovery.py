@@ -5,6 +5,8 @@ import json
 from paho.mqtt.client import topic_matches_sub
 
 from lamplighter.adapters.devices.device import Device
+from lamplighter.adapters.devices.draft import ACTUATORS_MAX, SENSORS_MAX
+from lamplighter.adapters.devices.stored import check_record
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from tests.support.announcements import announced_devices, announcements
 
@@ -161,3 +163,20 @@ def test_first_shelly_keeps_the_topics_of_an_earlier_run() -> None:
     assert (
         known.read("", "shellies/shellyswitch25-B929CC/relay/1", b"on").devices[0].actuators[0] == before.actuators[0]
     )
+
+
+def test_device_keeps_of_an_earlier_run_what_a_record_has_room_for() -> None:
+    def told(known: Announcements, first: int) -> Device:
+        for number in range(first, first + 30):
+            params = {f"switch:{number}": {"id": number, "output": True, "apower": 9}}
+            message = {"src": "shellyplugs-a8032abe54dc", "method": "NotifyStatus", "params": params}
+            (device,) = known.read("", "plug/events/rpc", json.dumps(message).encode()).devices
+        check_record(device)
+        return device
+
+    before = told(Announcements(["shelly"], devices_max=10), 0)
+    known = Announcements(["shelly"], devices_max=10)
+    known.restore([before])
+    device = told(known, 30)
+    assert {one.key for one in device.sensors} > {f"switch.{number}.output" for number in (0, *range(30, 60))}
+    assert len(device.sensors) == SENSORS_MAX and len(device.actuators) == ACTUATORS_MAX
