@@ -6,10 +6,12 @@ table and makes paths absolute. `lamplighter check` asks the machine for them (`
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import ipaddress
 import os
 import re
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType
@@ -18,7 +20,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-Kind = Literal["file", "secret", "folder", "data", "host", "websocket", "http", "destination", "user", "name"]
+Kind = Literal["file", "secret", "folder", "data", "host", "served", "websocket", "http", "destination", "user", "name"]
 Table = TypeVar("Table", bound=msgspec.Struct)
 
 # A file that the settings name; a relative path begins at the folder of lamplighter.toml.
@@ -31,6 +33,8 @@ Folder = Annotated[str, msgspec.Meta(extra={"place": "folder"})]
 DataFolder = Annotated[str, msgspec.Meta(extra={"place": "data"})]
 # A name or an address alone.
 Host = Annotated[str, msgspec.Meta(extra={"place": "host"})]
+# The same as requests name it: an IPv6 address may have the brackets of a URL.
+ServedHost = Annotated[str, msgspec.Meta(extra={"place": "served"})]
 WebsocketUrl = Annotated[str, msgspec.Meta(extra={"place": "websocket"})]
 HttpUrl = Annotated[str, msgspec.Meta(extra={"place": "http"})]
 # A folder, or a URL of a store.
@@ -47,6 +51,7 @@ ListenPort = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 _HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_USER = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:/*)?.*@")
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"
 
 
@@ -178,20 +183,29 @@ def _absolute_path(place: Place, folder: Path) -> str:
     return value
 
 
+def _shown(value: str) -> str:
+    """For messages, which more people read than the settings: without user, password and parameters."""
+    return repr(_USER.sub(r"\1...@", value.partition("?")[0]))
+
+
 def _check_path(value: str) -> None:
     if "://" in value or value.startswith(("~", "file:")):
-        raise ValueError(f"{value!r} is no path; write one such as /etc/lamplighter/name, or a name beside this file")
+        raise ValueError(
+            f"{_shown(value)} is no path; write one such as /etc/lamplighter/name, or a name beside this file"
+        )
     if not value.isprintable():
-        raise ValueError(f"{value!r} has characters that no name of a file should have; write it without them")
+        raise ValueError(f"{_shown(value)} has characters that no name of a file should have; write it without them")
 
 
 def check_host(value: str) -> None:
     """Raises ValueError for what is not a name or an address alone."""
-    try:
+    with contextlib.suppress(ValueError):
         ipaddress.ip_address(value)
         return
-    except ValueError:
-        pass
+    if re.fullmatch(r"[0-9.]+", value):
+        with contextlib.suppress(OSError):
+            socket.inet_aton(value)  # short forms of addresses, such as 127.1
+            return
     if value.startswith("[") and value.endswith("]"):
         cure = f"write the address without brackets, {value[1:-1]}"
     elif "://" in value or value.count(":") == 1:
@@ -200,7 +214,12 @@ def check_host(value: str) -> None:
         cure = "write a name or an address without a port, such as lamps.example or 192.168.7.2"
     else:
         return
-    raise ValueError(f"{value!r} is not a host; {cure}")
+    raise ValueError(f"{_shown(value)} is not a host; {cure}")
+
+
+def _check_served_host(value: str) -> None:
+    bare = value.removeprefix("[").removesuffix("]")
+    check_host(bare if ":" in bare else value)
 
 
 def _url_check(schemes: tuple[str, ...], example: str) -> Callable[[str], None]:
@@ -212,31 +231,38 @@ def _url_check(schemes: tuple[str, ...], example: str) -> Callable[[str], None]:
         except ValueError:
             good = False
         if not good:
-            raise ValueError(f"{value!r} is no such address; write one such as {example}")
+            raise ValueError(f"{_shown(value)} is no such address; write one such as {example}")
 
     return check
 
 
 def _check_destination(value: str) -> None:
-    if not _SCHEME.match(value):
+    scheme = _SCHEME.match(value)
+    if scheme is None:
         return _check_path(value)
-    if value.startswith("file:"):
-        return None
     parts = urlsplit(value)
-    if not value.startswith(f"{parts.scheme}://") or not parts.netloc:
-        cure = "s3://bucket/prefix" if parts.scheme in ("s3", "s3a") else f"{parts.scheme}://host/path"
-        raise ValueError(f"{value!r} names no {cure.split('/')[2]}; write {cure}, with two slashes")
+    if parts.scheme in ("file", "local"):
+        return None
+    is_bucket = parts.scheme in ("s3", "s3a")
+    # The host of another store may be in the options file.
+    if not value.startswith("//", scheme.end()) or (is_bucket and not parts.netloc):
+        cure = "s3://bucket/prefix" if is_bucket else f"{parts.scheme}://host/path"
+        raise ValueError(f"{_shown(value)} names no {cure.split('/')[2]}; write {cure}, with two slashes")
     return None
 
 
 def _check_user(value: str) -> None:
     if not re.fullmatch(r"[^\s:/,]+", value):
-        raise ValueError(f"{value!r} is no name of a user; write names as in /etc/passwd, each in quotes of its own")
+        raise ValueError(
+            f"{_shown(value)} is no name of a user; write names as in /etc/passwd, each in quotes of its own"
+        )
 
 
 def _check_name(value: str) -> None:
     if not value.isprintable() or value != value.strip():
-        raise ValueError(f"{value!r} has spaces at an end, or characters that cannot be seen; write it without them")
+        raise ValueError(
+            f"{_shown(value)} has spaces at an end, or characters that cannot be seen; write it without them"
+        )
 
 
 _CHECKS: dict[Kind, Callable[[str], None]] = {
@@ -245,6 +271,7 @@ _CHECKS: dict[Kind, Callable[[str], None]] = {
     "folder": _check_path,
     "data": _check_path,
     "host": check_host,
+    "served": _check_served_host,
     "websocket": _url_check(("ws", "wss", "ws+unix"), "wss://localhost:9443/secure/subscribe"),
     "http": _url_check(("http", "https"), "https://localhost:8443/oauth/token"),
     "destination": _check_destination,

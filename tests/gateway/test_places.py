@@ -85,12 +85,25 @@ def test_relative_paths_begin_at_the_folder_of_the_settings(tmp_path: Path, monk
         ("host", "[::1]", False),
         ("host", "[::1]:1883", False),
         ("host", "192.168.7.300", False),
+        ("host", "127.1", True),
+        ("host", "0", True),
         ("host", "a b", False),
+        ("served", "[2001:db8::1]", True),
+        ("served", "2001:db8::1", True),
+        ("served", "lamps.example", True),
+        ("served", "[lamps.example]", False),
+        ("served", "lamps.example:443", False),
         ("host", "lamps/", False),
         ("destination", "s3://bucket/prefix", True),
         ("destination", "sftp://user@host/path", True),
         ("destination", "/mnt/lake", True),
         ("destination", "file:///mnt/lake", True),
+        ("destination", "local:///mnt/lake", True),
+        ("destination", "S3://bucket/prefix", True),
+        ("destination", "az://container/prefix", True),
+        ("destination", "sftp:///path", True),
+        ("destination", "ftp:///path", True),
+        ("destination", "s3:///prefix", False),
         ("destination", "s3:/bucket", False),
         ("destination", "s3://", False),
         ("destination", "sftp:host/path", False),
@@ -121,3 +134,20 @@ def test_the_same_text_in_a_setting_is_refused_with_its_line(tmp_path: Path) -> 
     file.write_text("[mqtt]\nhost = 'h'\n[mqtt.brokers.attic]\nport = 1\nhost = 'mqtt://attic'\n")
     with pytest.raises(ConfigurationError, match=re.escape(f"{file} line 5: mqtt.brokers.attic.host: 'mqtt://attic'")):
         read_settings(file)
+
+
+@each_row(
+    ("kind", "value"),
+    [
+        ("host", "mqtt://user:s3cret@broker:1883"),
+        ("host", "user:s3/cr@3cret@broker"),
+        ("file", "https://user:s3cret@ca.example/ca.pem"),
+        ("destination", "sftp:user:s3cret@host/path"),
+        ("destination", "az:/container?sig=s3cret"),
+        ("websocket", "http://user:s3cret@gateway/"),
+        ("http", "user:s3cret@gateway"),
+    ],
+)
+def test_no_password_in_a_place_is_shown(kind: Any, value: str) -> None:
+    problem = place_problem(kind, value)
+    assert problem and "cret" not in problem and "cr@" not in problem
