@@ -46,7 +46,7 @@ class _WantedPort(NamedTuple):
 
 
 def systemd_sockets(show: Show) -> list[SystemdSocket]:
-    text = show(["show", "--property=Id,ActiveState,UnitFileState,Listen", *SOCKETS])
+    text = show(["show", "--property=ActiveState,UnitFileState,Listen", *SOCKETS])
     found = []
     for unit, name in zip(text.split("\n\n"), SOCKETS, strict=False):
         lines = unit.splitlines()
@@ -59,18 +59,20 @@ def systemd_sockets(show: Show) -> list[SystemdSocket]:
 
 def port_faults(settings: Settings, passed: Sequence[SystemdSocket], holder: int | None) -> Iterator[PortFault]:
     """Tries each port. holder: the process id of the running gateway, whose ports are its own."""
-    held = {one.port for one in passed if one.active}
-    for one in passed:
-        if not one.active and (problem := _problem(_WantedPort((), one.host, one.port))):
-            yield PortFault((), f"{one.unit} cannot listen on port {one.port}: {problem}; {PORT_CURE}")
     opened_by_systemd = {one.port for one in passed}
-    for wanted in _ports(settings):
-        if wanted.port == 0 or (not wanted.datagrams and wanted.port in opened_by_systemd | held):
-            continue
-        problem = _problem(wanted)
-        if problem and not _is_own(wanted, holder):
-            what = f"cannot listen on {wanted.host}:{wanted.port}: {problem}; {PORT_CURE}"
-            yield PortFault(wanted.names, what, fatal=not wanted.datagrams)
+    # All are open until the last one is: two of them may be the same.
+    with contextlib.ExitStack() as trials:
+        for one in passed:
+            wanted = _WantedPort((), one.host, one.port)
+            if not one.active and (problem := _problem(wanted, trials)) and not _is_own(wanted, holder):
+                yield PortFault((), f"{one.unit} cannot listen on port {one.port}: {problem}; {PORT_CURE}")
+        for wanted in _ports(settings):
+            if wanted.port == 0 or (not wanted.datagrams and wanted.port in opened_by_systemd):
+                continue
+            problem = _problem(wanted, trials)
+            if problem and not _is_own(wanted, holder):
+                what = f"cannot listen on {wanted.host}:{wanted.port}: {problem}; {PORT_CURE}"
+                yield PortFault(wanted.names, what, fatal=not wanted.datagrams)
 
 
 def lock_holder(lock: Path) -> int | None:
@@ -99,15 +101,14 @@ def _ports(settings: Settings) -> Iterator[_WantedPort]:
         yield _WantedPort(("coap", "server", "port"), host, server.port, datagrams=True)
 
 
-def _problem(wanted: _WantedPort) -> str:
-    """Why a port cannot be opened; empty if it can."""
+def _problem(wanted: _WantedPort, trials: contextlib.ExitStack) -> str:
+    """Why a port cannot be opened; empty if it can, and is open until the trials end."""
     try:
         if wanted.datagrams:
             family = socket.AF_INET6 if ":" in wanted.host else socket.AF_INET
-            with socket.socket(family, socket.SOCK_DGRAM) as trial:
-                trial.bind((wanted.host, wanted.port))
+            trials.enter_context(socket.socket(family, socket.SOCK_DGRAM)).bind((wanted.host, wanted.port))
         else:
-            tcp_listener("", wanted.host, wanted.port, 1).socket.close()
+            trials.enter_context(tcp_listener("", wanted.host, wanted.port, 1).socket)
     except OSError as error:
         return os.strerror(error.errno or 0)
     except ConfigurationError as error:

@@ -99,6 +99,13 @@ def test_each_port_in_use_is_named(tmp_path: Path, secure: bool) -> None:
     ]
 
 
+def test_one_port_for_two_gates_is_named(tmp_path: Path) -> None:
+    one, port = taken()
+    one.close()
+    [fault] = found(tmp_path, settings(http={"port": port}, websocket={"port": port})).faults
+    assert f"websocket.port: cannot listen on 127.0.0.1:{port}" in fault
+
+
 def test_the_ports_of_a_running_gateway_are_its_own(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     lock = (tmp_path / "data" / "lock").open("w")
@@ -135,6 +142,28 @@ def test_the_ports_of_systemd_are_not_taken(service: Path) -> None:
         made = settings(security={**SECURE["security"], "https_port": http, "wss_port": ws})
         assert found(service, made, UNITS.format(http=http, ws=ws, state="active")).faults == []
         assert len(found(service, made, UNITS.format(http=http, ws=ws, state="inactive")).faults) == 2
+
+
+def test_sockets_that_systemd_opens_at_the_next_boot_may_still_be_the_gateways(service: Path) -> None:
+    one, http = taken()
+    other, ws = taken()
+    made = settings(security={**SECURE["security"], "https_port": http, "wss_port": ws})
+    units = UNITS.replace("disabled", "enabled").replace("[::]", "127.0.0.1").format(http=http, ws=ws, state="inactive")
+    (service / "data").mkdir()
+    with one, other, (service / "data" / "lock").open("w") as lock:
+        assert [fault.partition(" cannot")[0] for fault in found(service, made, units).faults] == [*SOCKETS]
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert found(service, made, units).faults == []
+
+
+def test_a_destination_that_the_shipper_may_not_write_is_named(service: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "UNIT", UNIT.replace("ProtectSystem=no", "ProtectSystem=strict"))
+    for url in ("file:///srv/lake", "file:/srv/lake", "local:///srv/lake", "/srv/lake"):
+        faults = found(service, settings(sync={"destination": url}), "ActiveState=inactive").faults
+        [fault] = [one for one in faults if "sync.destination" in one]
+        assert fault.endswith("ReadWritePaths=/srv/lake")
+    faults = found(service, settings(sync={"destination": "file://host/lake"}), "ActiveState=inactive").faults
+    assert any("sync.destination: file://host/lake: not a folder of this machine" in fault for fault in faults)
 
 
 def test_sockets_that_the_network_reaches_need_security(service: Path) -> None:
