@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,7 +64,8 @@ def port_faults(settings: Settings, passed: Sequence[SystemdSocket], holder: int
     with contextlib.ExitStack() as trials:
         for one in passed:
             wanted = _WantedPort((), one.host, one.port)
-            if not one.active and (problem := _problem(wanted, trials)) and not _is_own(wanted, holder):
+            # systemd opens it for all addresses, of which another program may have some.
+            if not one.active and (problem := _problem(wanted, trials)) and not _is_own(wanted, holder, all):
                 yield PortFault((), f"{one.unit} cannot listen on port {one.port}: {problem}; {PORT_CURE}")
         for wanted in _ports(settings):
             if wanted.port == 0 or (not wanted.datagrams and wanted.port in opened_by_systemd):
@@ -116,8 +117,9 @@ def _problem(wanted: _WantedPort, trials: contextlib.ExitStack) -> str:
     return ""
 
 
-def _is_own(wanted: _WantedPort, holder: int | None) -> bool:
-    """Whether the running gateway has the port, or one of its services, which have its user."""
+def _is_own(wanted: _WantedPort, holder: int | None, these: Callable[[Iterable[bool]], bool] = any) -> bool:
+    """Whether the running gateway has the port, or one of its services, which have its user. these: any or all of the
+    sockets on it."""
     if holder is None:
         return False
     own = set()
@@ -128,7 +130,7 @@ def _is_own(wanted: _WantedPort, holder: int | None) -> bool:
                 own.add(str(one.readlink()).removeprefix("socket:[").removesuffix("]"))
     except OSError:  # another user's process cannot be looked at
         return True
-    return any(
+    return these(
         inode in own or (wanted.datagrams and of == user) for of, inode in _listening(wanted.port, wanted.datagrams)
     )
 

@@ -154,6 +154,13 @@ def test_sockets_that_systemd_opens_at_the_next_boot_may_still_be_the_gateways(s
         assert [fault.partition(" cannot")[0] for fault in found(service, made, units).faults] == [*SOCKETS]
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert found(service, made, units).faults == []
+        # Another program has the port at another address: systemd cannot open it at the next boot either.
+        command = [sys.executable, "-c", LISTEN.replace('"127.0.0.1", 0', f'"127.0.0.2", {http}')]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as another:
+            assert another.stdout is not None and int(another.stdout.readline()) == http
+            [fault] = found(service, made, units).faults
+            assert fault.startswith(f"{SOCKETS[0]} cannot listen")
+            another.communicate("")
 
 
 def test_a_destination_that_the_shipper_may_not_write_is_named(service: Path, monkeypatch: pytest.MonkeyPatch) -> None:
