@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import socket
@@ -65,7 +66,9 @@ def port_faults(settings: Settings, passed: Sequence[SystemdSocket], holder: int
         for one in passed:
             wanted = _WantedPort((), one.host, one.port)
             # systemd opens it for all addresses, of which another program may have some.
-            if not one.active and (problem := _problem(wanted, trials)) and not _is_own(wanted, holder, all):
+            problem = "" if one.active else _problem(wanted, trials)
+            # It may open any port: systemd is root.
+            if problem and problem != os.strerror(errno.EACCES) and not _is_own(wanted, holder, all):
                 yield PortFault((), f"{one.unit} cannot listen on port {one.port}: {problem}; {PORT_CURE}")
         for wanted in _ports(settings):
             if wanted.port == 0 or (not wanted.datagrams and wanted.port in opened_by_systemd):

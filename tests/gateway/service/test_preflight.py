@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from lamplighter.engine.client.places import with_absolute_places
 from lamplighter.gateway.service import preflight as module
 from lamplighter.gateway.service import unit_view
-from lamplighter.gateway.service.port_check import SOCKETS
+from lamplighter.gateway.service.port_check import SOCKETS, SystemdSocket, port_faults
 from lamplighter.gateway.service.preflight import MachineFindings, preflight
 from lamplighter.gateway.settings import Settings
 
@@ -161,6 +162,16 @@ def test_sockets_that_systemd_opens_at_the_next_boot_may_still_be_the_gateways(s
             [fault] = found(service, made, units).faults
             assert fault.startswith(f"{SOCKETS[0]} cannot listen")
             another.communicate("")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can look with the eyes of another user")
+def test_systemd_may_open_ports_that_the_service_may_not() -> None:
+    passed = [SystemdSocket(SOCKETS[0], "127.0.0.1", 443, active=False)]
+    secure = settings(**SECURE)
+    with unit_view.UnitView("x", "nobody").eyes():
+        assert [*port_faults(secure, passed, None)] == []
+        [fault] = port_faults(settings(security={**SECURE["security"], "https_port": 443}), [], None)
+    assert fault.names == ("security", "https_port") and "Permission denied" in fault.what
 
 
 def test_a_destination_that_the_shipper_may_not_write_is_named(service: Path, monkeypatch: pytest.MonkeyPatch) -> None:
