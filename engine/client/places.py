@@ -102,6 +102,19 @@ def place_problem(kind: Kind, value: str) -> str:
     return ""
 
 
+def without_credentials(message: str, document: Any) -> str:
+    """A message about a document of settings, which more people read than the file, without users, passwords and
+    parameters of the addresses in it."""
+    if isinstance(document, Mapping | list):
+        for one in document.values() if isinstance(document, Mapping) else document:
+            message = without_credentials(message, one)
+    elif isinstance(document, str):
+        bare = _USER.sub(r"\1...@", document.partition("?")[0] if _SCHEME.match(document) else document)
+        if bare != document:
+            message = message.replace(document, bare).replace(repr(document)[1:-1], bare)
+    return message
+
+
 def value_problems(value: Any, kind: Any) -> list[str]:
     """The same for the value of a key of some type, or for the values in it."""
     place = kind_of(kind)
@@ -183,20 +196,11 @@ def _absolute_path(place: Place, folder: Path) -> str:
     return value
 
 
-def _display_text(value: str) -> str:
-    """For messages, which more people read than the settings: without user, password and parameters."""
-    return repr(_USER.sub(r"\1...@", value.partition("?")[0]))
-
-
 def _check_path(value: str) -> None:
     if "://" in value or value.startswith(("~", "file:")):
-        raise ValueError(
-            f"{_display_text(value)} is no path; write one such as /etc/lamplighter/name, or a name beside this file"
-        )
+        raise ValueError(f"{value!r} is no path; write one such as /etc/lamplighter/name, or a name beside this file")
     if not value.isprintable():
-        raise ValueError(
-            f"{_display_text(value)} has characters that no name of a file should have; write it without them"
-        )
+        raise ValueError(f"{value!r} has characters that no name of a file should have; write it without them")
 
 
 def check_host(value: str) -> None:
@@ -216,7 +220,7 @@ def check_host(value: str) -> None:
         cure = "write a name or an address without a port, such as lamps.example or 192.168.7.2"
     else:
         return
-    raise ValueError(f"{_display_text(value)} is not a host; {cure}")
+    raise ValueError(f"{value!r} is not a host; {cure}")
 
 
 def _check_served_host(value: str) -> None:
@@ -233,7 +237,7 @@ def _url_check(schemes: tuple[str, ...], example: str) -> Callable[[str], None]:
         except ValueError:
             good = False
         if not good:
-            raise ValueError(f"{_display_text(value)} is no such address; write one such as {example}")
+            raise ValueError(f"{value!r} is no such address; write one such as {example}")
 
     return check
 
@@ -249,22 +253,18 @@ def _check_destination(value: str) -> None:
     # The host of another store may be in the options file.
     if not value.startswith("//", scheme.end()) or (is_bucket and not parts.netloc):
         cure = "s3://bucket/prefix" if is_bucket else f"{parts.scheme}://host/path"
-        raise ValueError(f"{_display_text(value)} names no {cure.split('/')[2]}; write {cure}, with two slashes")
+        raise ValueError(f"{value!r} names no {cure.split('/')[2]}; write {cure}, with two slashes")
     return None
 
 
 def _check_user(value: str) -> None:
     if not re.fullmatch(r"[^\s:/,]+", value):
-        raise ValueError(
-            f"{_display_text(value)} is no name of a user; write names as in /etc/passwd, each in quotes of its own"
-        )
+        raise ValueError(f"{value!r} is no name of a user; write names as in /etc/passwd, each in quotes of its own")
 
 
 def _check_name(value: str) -> None:
     if not value.isprintable() or value != value.strip():
-        raise ValueError(
-            f"{_display_text(value)} has spaces at an end, or characters that cannot be seen; write it without them"
-        )
+        raise ValueError(f"{value!r} has spaces at an end, or characters that cannot be seen; write it without them")
 
 
 _CHECKS: dict[Kind, Callable[[str], None]] = {

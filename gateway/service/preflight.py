@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -163,6 +164,8 @@ class _Look:
             folder = local_folder(value)
         except ConfigurationError as error:
             return str(error)
+        if urlsplit(value).password:
+            return "move the password to the file that sync.options_file names"
         unit = UnitView.of(self._config, SYNC, self._show)
         return "" if folder is None or not unit.name or unit.may_write(folder) else _unwritable(folder, unit)
 

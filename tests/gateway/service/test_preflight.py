@@ -184,6 +184,11 @@ def test_a_destination_that_the_shipper_may_not_write_is_named(service: Path, mo
     assert any("sync.destination: file://host/lake: not a folder of this machine" in fault for fault in faults)
 
 
+def test_a_password_in_a_destination_is_refused(tmp_path: Path) -> None:
+    [fault] = found(tmp_path, settings(sync={"destination": "sftp://user:s3cret@host/lake"})).faults
+    assert "sync.destination: move the password" in fault and "s3cret" not in fault
+
+
 def test_sockets_that_the_network_reaches_need_security(service: Path) -> None:
     units = UNITS.format(http=8443, ws=9443, state="active")
     [fault] = found(service, settings(), units).faults
