@@ -21,7 +21,7 @@ from lamplighter.cloud_sync.settings import GatewayKeys, SyncSettings, clock_tru
 from lamplighter.cloud_sync.shipper import Shipper, alone, gateway_identity
 from lamplighter.cloud_sync.status import Status, age, read_status, with_lag
 from lamplighter.engine.client.files import read_text, toml_document
-from lamplighter.engine.client.places import with_absolute_places
+from lamplighter.engine.client.places import with_absolute_places, without_credentials
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.tables import count_text
 
@@ -197,7 +197,8 @@ def light_context(options: argparse.Namespace) -> Context:
     if config is None and Path("lamplighter.toml").exists():
         config = Path("lamplighter.toml")
     try:
-        document = msgspec.convert({} if config is None else toml_document(read_text(config)), _Document)
+        read = {} if config is None else toml_document(read_text(config))
+        document = msgspec.convert(read, _Document)
     except OSError as error:
         raise ConfigurationError(f"{config}: {error.strerror}; set --config to another file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -207,7 +208,8 @@ def light_context(options: argparse.Namespace) -> Context:
     folder = config.parent if config is not None else Path()
     document, faults = with_absolute_places(document, folder)
     if faults:
-        raise ConfigurationError("\n".join(f"{config}: {'.'.join(names)}: {what}" for names, what in faults))
+        refused = "\n".join(f"{config}: {'.'.join(names)}: {what}" for names, what in faults)
+        raise ConfigurationError(without_credentials(refused, read))
     data = getattr(options, "data", None) or folder / document.gateway.data
     return Context(document.sync, data, folder, partial(clock_trusted, document.gateway.clock_trusted))
 

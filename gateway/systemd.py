@@ -26,6 +26,7 @@ _FIRST_SOCKET = 3
 _EXTENSION_S = 120  # extra time of a start for each sign of progress
 _RECORDS_EACH = 1000
 _SAY_S = 1.0
+_TOLD_CHARACTERS_MAX = 1000  # of one line; systemd ignores a message of more than 4,096 bytes
 _JOURNAL = Path("/run/systemd/journal/socket")
 _JOURNAL_SEND_S = 1.0
 _MESSAGE_CHARACTERS_MAX = 32_768  # a datagram holds 200 KiB by default; the end of a long traceback is cut
@@ -111,7 +112,7 @@ class Supervisor:
     def _tell(self, *lines: str) -> None:
         if not self._address:
             return
-        text = "\n".join(" ".join(line.splitlines()) for line in lines)
+        text = "\n".join(" ".join(line.splitlines())[:_TOLD_CHARACTERS_MAX] for line in lines)
         place = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as telling:
             telling.sendto(text.encode(errors="replace"), place)

@@ -26,11 +26,10 @@ def destination(url: str, options: dict[str, Any]) -> Destination:
 
     options: as of `cloud_sync.settings.storage_options`. Raises ConfigurationError, UpstreamError.
     """
+    folder = local_folder(url)
+    if folder is not None:
+        return LocalFolder(folder)
     parts = urlsplit(url)
-    if parts.scheme in ("", "file", "local"):
-        if parts.netloc not in ("", "localhost"):
-            raise ConfigurationError(f"{url}: not a folder of this machine; write /path or file:///path")
-        return LocalFolder(Path(unquote(parts.path)) if parts.scheme else Path(url))
     if parts.password:
         raise ConfigurationError(f"{display_url(url)}: move the password to the file that sync.options_file names")
     if parts.scheme in ("s3", "s3a"):
@@ -44,3 +43,13 @@ def destination(url: str, options: dict[str, Any]) -> Destination:
     from lamplighter.cloud_sync.destinations.fsspec_folder import FsspecFolder
 
     return FsspecFolder(url, options)
+
+
+def local_folder(url: str) -> Path | None:
+    """The folder of this machine that a destination names, None for another store. Raises ConfigurationError."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("", "file", "local"):
+        return None
+    if parts.netloc not in ("", "localhost"):
+        raise ConfigurationError(f"{display_url(url)}: not a folder of this machine; write /path or file:///path")
+    return Path(unquote(parts.path)) if parts.scheme else Path(url)

@@ -6,10 +6,12 @@ table and makes paths absolute. `lamplighter check` asks the machine for them (`
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import ipaddress
 import os
 import re
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType
@@ -18,7 +20,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-Kind = Literal["file", "secret", "folder", "data", "host", "websocket", "http", "destination", "user", "name"]
+Kind = Literal["file", "secret", "folder", "data", "host", "served", "websocket", "http", "destination", "user", "name"]
 Table = TypeVar("Table", bound=msgspec.Struct)
 
 # A file that the settings name; a relative path begins at the folder of lamplighter.toml.
@@ -31,6 +33,8 @@ Folder = Annotated[str, msgspec.Meta(extra={"place": "folder"})]
 DataFolder = Annotated[str, msgspec.Meta(extra={"place": "data"})]
 # A name or an address alone.
 Host = Annotated[str, msgspec.Meta(extra={"place": "host"})]
+# The same as requests name it: an IPv6 address may have the brackets of a URL.
+ServedHost = Annotated[str, msgspec.Meta(extra={"place": "served"})]
 WebsocketUrl = Annotated[str, msgspec.Meta(extra={"place": "websocket"})]
 HttpUrl = Annotated[str, msgspec.Meta(extra={"place": "http"})]
 # A folder, or a URL of a store.
@@ -47,6 +51,7 @@ ListenPort = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 _HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_USER = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:/*)?.*@")
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"
 
 
@@ -95,6 +100,19 @@ def place_problem(kind: Kind, value: str) -> str:
     except ValueError as error:
         return str(error)
     return ""
+
+
+def without_credentials(message: str, document: Any) -> str:
+    """A message about a document of settings, which more people read than the file, without users, passwords and
+    parameters of the addresses in it."""
+    if isinstance(document, Mapping | list):
+        for one in document.values() if isinstance(document, Mapping) else document:
+            message = without_credentials(message, one)
+    elif isinstance(document, str):
+        bare = _USER.sub(r"\1...@", document.partition("?")[0] if _SCHEME.match(document) else document)
+        if bare != document:
+            message = message.replace(document, bare).replace(repr(document)[1:-1], bare)
+    return message
 
 
 def value_problems(value: Any, kind: Any) -> list[str]:
@@ -187,11 +205,13 @@ def _check_path(value: str) -> None:
 
 def check_host(value: str) -> None:
     """Raises ValueError for what is not a name or an address alone."""
-    try:
+    with contextlib.suppress(ValueError):
         ipaddress.ip_address(value)
         return
-    except ValueError:
-        pass
+    if re.fullmatch(r"[0-9.]+", value):
+        with contextlib.suppress(OSError):
+            socket.inet_aton(value)  # short forms of addresses, such as 127.1
+            return
     if value.startswith("[") and value.endswith("]"):
         cure = f"write the address without brackets, {value[1:-1]}"
     elif "://" in value or value.count(":") == 1:
@@ -201,6 +221,11 @@ def check_host(value: str) -> None:
     else:
         return
     raise ValueError(f"{value!r} is not a host; {cure}")
+
+
+def _check_served_host(value: str) -> None:
+    bare = value.removeprefix("[").removesuffix("]")
+    check_host(bare if ":" in bare else value)
 
 
 def _url_check(schemes: tuple[str, ...], example: str) -> Callable[[str], None]:
@@ -218,13 +243,16 @@ def _url_check(schemes: tuple[str, ...], example: str) -> Callable[[str], None]:
 
 
 def _check_destination(value: str) -> None:
-    if not _SCHEME.match(value):
+    scheme = _SCHEME.match(value)
+    if scheme is None:
         return _check_path(value)
-    if value.startswith("file:"):
-        return None
     parts = urlsplit(value)
-    if not value.startswith(f"{parts.scheme}://") or not parts.netloc:
-        cure = "s3://bucket/prefix" if parts.scheme in ("s3", "s3a") else f"{parts.scheme}://host/path"
+    if parts.scheme in ("file", "local"):
+        return None
+    is_bucket = parts.scheme in ("s3", "s3a")
+    # The host of another store may be in the options file.
+    if not value.startswith("//", scheme.end()) or (is_bucket and not parts.netloc):
+        cure = "s3://bucket/prefix" if is_bucket else f"{parts.scheme}://host/path"
         raise ValueError(f"{value!r} names no {cure.split('/')[2]}; write {cure}, with two slashes")
     return None
 
@@ -245,6 +273,7 @@ _CHECKS: dict[Kind, Callable[[str], None]] = {
     "folder": _check_path,
     "data": _check_path,
     "host": check_host,
+    "served": _check_served_host,
     "websocket": _url_check(("ws", "wss", "ws+unix"), "wss://localhost:9443/secure/subscribe"),
     "http": _url_check(("http", "https"), "https://localhost:8443/oauth/token"),
     "destination": _check_destination,

@@ -258,6 +258,7 @@ def check_protection(settings: Settings, folder: Path, data: Path) -> str:
     check(lambda: _check_grant(security))
     check(lambda: _check_gate_paths(settings, folder))
     if security.enabled:
+        check(lambda: trusted_users(security.local_users))
         check(lambda: _check_socket_paths(settings, data))
         try:
             unread = _check_certificate(security, folder)

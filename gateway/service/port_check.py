@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +19,6 @@ from lamplighter.gateway.settings import Settings
 SOCKETS = ("lamplighter-http.socket", "lamplighter-ws.socket")
 _LISTEN = re.compile(r"Listen=\[?(?P<host>[^\]]*)\]?:(?P<port>[0-9]+) \(Stream\)")
 _PROC = Path("/proc")
-_ANYWHERE = ("0.0.0.0", "::", "")
 
 
 class SystemdSocket(NamedTuple):
@@ -47,7 +47,7 @@ class _WantedPort(NamedTuple):
 
 
 def systemd_sockets(show: Show) -> list[SystemdSocket]:
-    text = show(["show", "--property=Id,ActiveState,UnitFileState,Listen", *SOCKETS])
+    text = show(["show", "--property=ActiveState,UnitFileState,Listen", *SOCKETS])
     found = []
     for unit, name in zip(text.split("\n\n"), SOCKETS, strict=False):
         lines = unit.splitlines()
@@ -60,24 +60,23 @@ def systemd_sockets(show: Show) -> list[SystemdSocket]:
 
 def port_faults(settings: Settings, passed: Sequence[SystemdSocket], holder: int | None) -> Iterator[PortFault]:
     """Tries each port. holder: the process id of the running gateway, whose ports are its own."""
-    held = {one.port for one in passed if one.active}
-    for one in passed:
-        if not one.active and (problem := _problem(_WantedPort((), one.host, one.port))):
-            yield PortFault((), f"{one.unit} cannot listen on port {one.port}: {problem}; {PORT_CURE}")
     opened_by_systemd = {one.port for one in passed}
-    before: dict[tuple[int, bool], _WantedPort] = {}
-    for wanted in _ports(settings):
-        other = before.setdefault((wanted.port, wanted.datagrams), wanted)
-        meets = wanted.host == other.host or not {wanted.host, other.host}.isdisjoint(_ANYWHERE)
-        if wanted.port and other is not wanted and meets:
-            yield PortFault(wanted.names, f"{'.'.join(other.names)} has port {wanted.port}, too; name another one")
-            continue
-        if wanted.port == 0 or (not wanted.datagrams and wanted.port in opened_by_systemd | held):
-            continue
-        problem = _problem(wanted)
-        if problem and not _is_own(wanted, holder):
-            what = f"cannot listen on {wanted.host}:{wanted.port}: {problem}; {PORT_CURE}"
-            yield PortFault(wanted.names, what, fatal=not wanted.datagrams)
+    # All are open until the last one is: two of them may be the same.
+    with contextlib.ExitStack() as trials:
+        for one in passed:
+            wanted = _WantedPort((), one.host, one.port)
+            # systemd opens it for all addresses, of which another program may have some.
+            problem = "" if one.active else _problem(wanted, trials)
+            # It may open any port: systemd is root.
+            if problem and problem != os.strerror(errno.EACCES) and not _is_own(wanted, holder, all):
+                yield PortFault((), f"{one.unit} cannot listen on port {one.port}: {problem}; {PORT_CURE}")
+        for wanted in _ports(settings):
+            if wanted.port == 0 or (not wanted.datagrams and wanted.port in opened_by_systemd):
+                continue
+            problem = _problem(wanted, trials)
+            if problem and not _is_own(wanted, holder):
+                what = f"cannot listen on {wanted.host}:{wanted.port}: {problem}; {PORT_CURE}"
+                yield PortFault(wanted.names, what, fatal=not wanted.datagrams)
 
 
 def lock_holder(lock: Path) -> int | None:
@@ -106,15 +105,14 @@ def _ports(settings: Settings) -> Iterator[_WantedPort]:
         yield _WantedPort(("coap", "server", "port"), host, server.port, datagrams=True)
 
 
-def _problem(wanted: _WantedPort) -> str:
-    """Why a port cannot be opened; empty if it can."""
+def _problem(wanted: _WantedPort, trials: contextlib.ExitStack) -> str:
+    """Why a port cannot be opened; empty if it can, and is open until the trials end."""
     try:
         if wanted.datagrams:
             family = socket.AF_INET6 if ":" in wanted.host else socket.AF_INET
-            with socket.socket(family, socket.SOCK_DGRAM) as trial:
-                trial.bind((wanted.host, wanted.port))
+            trials.enter_context(socket.socket(family, socket.SOCK_DGRAM)).bind((wanted.host, wanted.port))
         else:
-            tcp_listener("", wanted.host, wanted.port, 1).socket.close()
+            trials.enter_context(tcp_listener("", wanted.host, wanted.port, 1).socket)
     except OSError as error:
         return os.strerror(error.errno or 0)
     except ConfigurationError as error:
@@ -122,8 +120,9 @@ def _problem(wanted: _WantedPort) -> str:
     return ""
 
 
-def _is_own(wanted: _WantedPort, holder: int | None) -> bool:
-    """Whether the running gateway has the port, or one of its services, which have its user."""
+def _is_own(wanted: _WantedPort, holder: int | None, these: Callable[[Iterable[bool]], bool] = any) -> bool:
+    """Whether the running gateway has the port, or one of its services, which have its user. these: any or all of the
+    sockets on it."""
     if holder is None:
         return False
     own = set()
@@ -134,7 +133,7 @@ def _is_own(wanted: _WantedPort, holder: int | None) -> bool:
                 own.add(str(one.readlink()).removeprefix("socket:[").removesuffix("]"))
     except OSError:  # another user's process cannot be looked at
         return True
-    return any(
+    return these(
         inode in own or (wanted.datagrams and of == user) for of, inode in _listening(wanted.port, wanted.datagrams)
     )
 

@@ -14,11 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
 from lamplighter.adapters.mqtt.credentials import MQTT_PASSWORD, read_credentials, table_of, with_passwords
 from lamplighter.adapters.specs import ADAPTERS, import_object
+from lamplighter.cloud_sync.destinations import local_folder
 from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.client.files import open_file, read_text
 from lamplighter.engine.client.places import Place, places
@@ -158,10 +160,14 @@ class _Look:
         return "" if path.name in self._stored else f"{text}, or write the secret to {CREDENTIALS / path.name}"
 
     def _destination_problem(self, value: str) -> str:
+        try:
+            folder = local_folder(value)
+        except ConfigurationError as error:
+            return str(error)
+        if urlsplit(value).password:
+            return "move the password to the file that sync.options_file names"
         unit = UnitView.of(self._config, SYNC, self._show)
-        if "://" in value or not unit.name or unit.may_write(Path(value.removeprefix("file:"))):
-            return ""
-        return _unwritable(Path(value), unit)
+        return "" if folder is None or not unit.name or unit.may_write(folder) else _unwritable(folder, unit)
 
     # --- files as their readers take them ---
 

@@ -23,7 +23,15 @@ from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.cloud_sync.settings import GatewayKeys, SyncSettings
 from lamplighter.engine.change_log import Missed
 from lamplighter.engine.client.files import read_text, toml_document
-from lamplighter.engine.client.places import DataFolder, File, Host, ListenPort, UrlPath, with_absolute_places
+from lamplighter.engine.client.places import (
+    DataFolder,
+    File,
+    Host,
+    ListenPort,
+    UrlPath,
+    with_absolute_places,
+    without_credentials,
+)
 from lamplighter.engine.delta import DELTA_QUADS_MAX
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.term_bounds import TERM_BYTES_LEAST, TERM_BYTES_MAX, TERM_BYTES_MOST
@@ -274,13 +282,13 @@ def read_settings(path: Path | None, tables: Collection[str] | None = None) -> S
     try:
         settings = msgspec.convert(read, Settings)
     except msgspec.ValidationError as error:
-        raise ConfigurationError("\n".join(refusals(path, text, read, Settings))) from error
+        refused = "\n".join(refusals(path, text, read, Settings))
+        raise ConfigurationError(without_credentials(refused, read)) from error
     settings, misplaced = with_absolute_places(settings, path.parent)
     faults = [*misplaced, *_own_faults(settings)]
     if faults:
-        raise ConfigurationError(
-            "\n".join(f"{place_text(path, text, *names)}: {'.'.join(names)}: {what}" for names, what in faults)
-        )
+        refused = "\n".join(f"{place_text(path, text, *names)}: {'.'.join(names)}: {what}" for names, what in faults)
+        raise ConfigurationError(without_credentials(refused, read))
     return settings
 
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from lamplighter.engine.client.places import DataFolder, File, Host, ListenPort, LocalUser
+from lamplighter.engine.client.places import DataFolder, File, Host, ListenPort, LocalUser, ServedHost
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -45,7 +45,7 @@ class SecuritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     https_port: ListenPort = 8443
     wss_port: ListenPort = 9443
     plain_on_network: bool = False
-    hosts: list[Host] = []
+    hosts: list[ServedHost] = []
     origins: list[str] = []
     names: list[str] = []
     certificate_file: File = ""

@@ -85,12 +85,25 @@ def test_relative_paths_begin_at_the_folder_of_the_settings(tmp_path: Path, monk
         ("host", "[::1]", False),
         ("host", "[::1]:1883", False),
         ("host", "192.168.7.300", False),
+        ("host", "127.1", True),
+        ("host", "0", True),
         ("host", "a b", False),
+        ("served", "[2001:db8::1]", True),
+        ("served", "2001:db8::1", True),
+        ("served", "lamps.example", True),
+        ("served", "[lamps.example]", False),
+        ("served", "lamps.example:443", False),
         ("host", "lamps/", False),
         ("destination", "s3://bucket/prefix", True),
         ("destination", "sftp://user@host/path", True),
         ("destination", "/mnt/lake", True),
         ("destination", "file:///mnt/lake", True),
+        ("destination", "local:///mnt/lake", True),
+        ("destination", "S3://bucket/prefix", True),
+        ("destination", "az://container/prefix", True),
+        ("destination", "sftp:///path", True),
+        ("destination", "ftp:///path", True),
+        ("destination", "s3:///prefix", False),
         ("destination", "s3:/bucket", False),
         ("destination", "s3://", False),
         ("destination", "sftp:host/path", False),
@@ -121,3 +134,25 @@ def test_the_same_text_in_a_setting_is_refused_with_its_line(tmp_path: Path) -> 
     file.write_text("[mqtt]\nhost = 'h'\n[mqtt.brokers.attic]\nport = 1\nhost = 'mqtt://attic'\n")
     with pytest.raises(ConfigurationError, match=re.escape(f"{file} line 5: mqtt.brokers.attic.host: 'mqtt://attic'")):
         read_settings(file)
+
+
+@each_row(
+    ("table", "key", "value"),
+    [
+        ("mqtt", "host", "mqtt://user:hunter2@broker:1883"),
+        ("mqtt", "host", "user:hun/t@er2@broker"),
+        ("mqtt", "password_file", "https://user:hunter2@word.example/"),
+        ("security", "origins", ["https://user:hunter2@page.example"]),
+        ("http_devices.devices.meter", "origin", "https://user:hunter2@meter.lan"),
+        ("gateway", "base_iri", "http//user:hunter2@home"),
+        ("sync", "destination", "sftp:user:hunter2@host/path"),
+        ("sync", "destination", "az:/container?sig=hunter2"),
+        ("sync.orders", "url", "http://user:hun\\\\ter2@gateway/"),
+    ],
+)
+def test_no_password_in_an_address_is_shown(tmp_path: Path, table: str, key: str, value: object) -> None:
+    file = tmp_path / "lamplighter.toml"
+    file.write_text(f"[{table}]\n{key} = {value!r}\n" + ("secret_file = 'x'\n" if key == "origin" else ""))
+    with pytest.raises(ConfigurationError, match=re.escape(table)) as refused:
+        read_settings(file)
+    assert "hun" not in str(refused.value) and "er2" not in str(refused.value)

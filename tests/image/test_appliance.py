@@ -480,6 +480,10 @@ def test_open_network_keys_alone_and_a_declined_sudo(with_users: FolderMachine) 
     put(machine, FILE, IMAGER.replace("passwordless_sudo = true\n", "").replace("ication = true", "ication = false"))
     assert take_files(machine)
     assert not machine.path("/etc/sudoers.d/010-anna").exists() and not machine.path(PASSWORDS).exists()
+    put(machine, FILE, IMAGER)
+    assert take_files(machine) and machine.path(PASSWORDS).exists()
+    put(machine, FILE, IMAGER.replace("enabled = true\npass", "enabled = false\npass"))
+    assert take_files(machine) and not machine.path(PASSWORDS).exists()
 
 
 def test_what_is_wrong_in_one_part_leaves_the_others(with_users: FolderMachine) -> None:

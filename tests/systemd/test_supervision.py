@@ -105,7 +105,9 @@ def test_a_gateway_from_its_first_step_to_its_last(tmp_path: Path) -> None:
         text = PLAIN.format(http=port(http_socket), ws=port(ws_socket))
         mistakes = {
             "[query]\nrows_max = 0\n": "query.rows_max",
-            '[security]\ngrant_read = ["no iri"]\n': "security.grant_read",  # with which it would not start again
+            # With these it would not start again.
+            '[security]\ngrant_read = ["no iri"]\n': "security.grant_read",
+            '[security]\nenabled = true\nlocal_users = ["nobody-here"]\n': "security.local_users",
         }
         for mistake, told in mistakes.items():
             (tmp_path / "lamplighter.toml").write_text(text + mistake)
@@ -298,6 +300,16 @@ def test_a_start_that_fails_says_why(tmp_path: Path, command: tuple[str, ...], f
     with PlayedSystemd(tmp_path) as systemd:
         systemd.start(*command)
         assert told in systemd.heard("STATUS=failed: ")
+
+
+def test_a_long_error_is_short_enough_for_systemd(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(str(tmp_path / "notify"))
+        supervisor = Supervisor({"NOTIFY_SOCKET": str(tmp_path / "notify")})
+        with pytest.raises(ValueError, match="é"), supervisor.failures():
+            raise ValueError("\n".join(f"é 🙂 {number}" for number in range(5000)))
+        message = told.recv(1_000_000)
+    assert message.startswith("STATUS=failed: é 🙂 0 é".encode()) and len(message) <= 4096
 
 
 async def test_signals_end_the_process_only_while_nobody_hears_them() -> None:

@@ -53,7 +53,7 @@ class MachineComponents:
         disk = self._disk()
         if disk is not None:
             life = self._life(disk)
-            found["card_life_used_ratio"] = min(max(life), 10) / 10 if life else None
+            found["card_life_used_ratio"] = min(max(life), 10) / 10 if any(life) else None
             fields = _text(disk / "stat").split()  # the seventh: sectors of 512 bytes that were written
             found["card_written_bytes"] = int(fields[6]) * 512 if len(fields) > 6 else None
         return {name: float(value) for name, value in found.items() if value is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from lamplighter.engine.client.places import with_absolute_places
 from lamplighter.gateway.service import preflight as module
 from lamplighter.gateway.service import unit_view
-from lamplighter.gateway.service.port_check import SOCKETS
+from lamplighter.gateway.service.port_check import SOCKETS, SystemdSocket, port_faults
 from lamplighter.gateway.service.preflight import MachineFindings, preflight
 from lamplighter.gateway.settings import Settings
 
@@ -99,6 +100,13 @@ def test_each_port_in_use_is_named(tmp_path: Path, secure: bool) -> None:
     ]
 
 
+def test_one_port_for_two_gates_is_named(tmp_path: Path) -> None:
+    one, port = taken()
+    one.close()
+    [fault] = found(tmp_path, settings(http={"port": port}, websocket={"port": port})).faults
+    assert f"websocket.port: cannot listen on 127.0.0.1:{port}" in fault
+
+
 def test_the_ports_of_a_running_gateway_are_its_own(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     lock = (tmp_path / "data" / "lock").open("w")
@@ -135,6 +143,50 @@ def test_the_ports_of_systemd_are_not_taken(service: Path) -> None:
         made = settings(security={**SECURE["security"], "https_port": http, "wss_port": ws})
         assert found(service, made, UNITS.format(http=http, ws=ws, state="active")).faults == []
         assert len(found(service, made, UNITS.format(http=http, ws=ws, state="inactive")).faults) == 2
+
+
+def test_sockets_that_systemd_opens_at_the_next_boot_may_still_be_the_gateways(service: Path) -> None:
+    one, http = taken()
+    other, ws = taken()
+    made = settings(security={**SECURE["security"], "https_port": http, "wss_port": ws})
+    units = UNITS.replace("disabled", "enabled").replace("[::]", "127.0.0.1").format(http=http, ws=ws, state="inactive")
+    (service / "data").mkdir()
+    with one, other, (service / "data" / "lock").open("w") as lock:
+        assert [fault.partition(" cannot")[0] for fault in found(service, made, units).faults] == [*SOCKETS]
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert found(service, made, units).faults == []
+        # Another program has the port at another address: systemd cannot open it at the next boot either.
+        command = [sys.executable, "-c", LISTEN.replace('"127.0.0.1", 0', f'"127.0.0.2", {http}')]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as another:
+            assert another.stdout is not None and int(another.stdout.readline()) == http
+            [fault] = found(service, made, units).faults
+            assert fault.startswith(f"{SOCKETS[0]} cannot listen")
+            another.communicate("")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can look with the eyes of another user")
+def test_systemd_may_open_ports_that_the_service_may_not() -> None:
+    passed = [SystemdSocket(SOCKETS[0], "127.0.0.1", 443, active=False)]
+    secure = settings(**SECURE)
+    with unit_view.UnitView("x", "nobody").eyes():
+        assert [*port_faults(secure, passed, None)] == []
+        [fault] = port_faults(settings(security={**SECURE["security"], "https_port": 443}), [], None)
+    assert fault.names == ("security", "https_port") and "Permission denied" in fault.what
+
+
+def test_a_destination_that_the_shipper_may_not_write_is_named(service: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "UNIT", UNIT.replace("ProtectSystem=no", "ProtectSystem=strict"))
+    for url in ("file:///srv/lake", "file:/srv/lake", "local:///srv/lake", "/srv/lake"):
+        faults = found(service, settings(sync={"destination": url}), "ActiveState=inactive").faults
+        [fault] = [one for one in faults if "sync.destination" in one]
+        assert fault.endswith("ReadWritePaths=/srv/lake")
+    faults = found(service, settings(sync={"destination": "file://host/lake"}), "ActiveState=inactive").faults
+    assert any("sync.destination: file://host/lake: not a folder of this machine" in fault for fault in faults)
+
+
+def test_a_password_in_a_destination_is_refused(tmp_path: Path) -> None:
+    [fault] = found(tmp_path, settings(sync={"destination": "sftp://user:s3cret@host/lake"})).faults
+    assert "sync.destination: move the password" in fault and "s3cret" not in fault
 
 
 def test_sockets_that_the_network_reaches_need_security(service: Path) -> None:

@@ -291,7 +291,7 @@ def test_secrets_follow_from_a_key_that_only_the_gateway_can_read(tmp_path: Path
     assert again.unseal("one", sealed) == "Bearer é"
     with pytest.raises(ConfigurationError, match="another key"):
         again.unseal("two", sealed)
-    path.write_bytes(b"\1" * 32)
+    path.write_bytes(b"other" * 6 + b"12")
     with pytest.raises(ConfigurationError, match="another key"):
         SecretKeys(Disk(), path).unseal("one", sealed)
     path.write_bytes(b"short")

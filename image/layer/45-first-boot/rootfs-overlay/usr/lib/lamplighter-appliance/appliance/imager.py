@@ -91,6 +91,7 @@ def _ssh(machine: Machine, table: dict[str, Any], given: dict[str, Any]) -> str:
     told = []
     user = _text(given.get("user", {}), "name")
     if table.get("enabled") is not True:
+        machine.path(PASSWORDS).unlink(missing_ok=True)
         return ""
     keys = table.get("authorized_keys", [])
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
