@@ -81,7 +81,7 @@ async def test_by_interval_the_log_is_synced_though_nobody_waits(tmp_path: Path)
     settings = msgspec.convert(
         {"gateway": {"durability": "interval"}, "log": {"sync_interval_ms": 1}}, Settings, strict=True
     )
-    runner = Runner(settings, FakeClock(), log)
+    runner = Runner(settings, log)
     runner.recover()
     async with running(runner):
         for number in range(2):
