@@ -1,9 +1,8 @@
-"""Ports that a start opens: free, its own already, or of another program. Each is open for a moment only."""
+"""Ports that a start opens: free, its own already, or of another program. They are open for a moment only."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import socket
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.gates.listeners import PORT_CURE, tcp_listener
+from lamplighter.gateway.gates.listeners import listen_problem, tcp_listener
 from lamplighter.gateway.service.unit_view import Show
 from lamplighter.gateway.settings import Settings
 
@@ -60,17 +59,18 @@ def systemd_sockets(show: Show) -> list[SystemdSocket]:
 def port_faults(settings: Settings, passed: Sequence[SystemdSocket], holder: int | None) -> Iterator[PortFault]:
     """Tries each port. holder: the process id of the running gateway, whose ports are its own."""
     held = {one.port for one in passed if one.active}
-    for one in passed:
-        if not one.active and (problem := _problem(_WantedPort((), one.host, one.port))):
-            yield PortFault((), f"{one.unit} cannot listen on port {one.port}: {problem}; {PORT_CURE}")
-    opened_by_systemd = {one.port for one in passed}
-    for wanted in _ports(settings):
-        if wanted.port == 0 or (not wanted.datagrams and wanted.port in opened_by_systemd | held):
-            continue
-        problem = _problem(wanted)
-        if problem and not _is_own(wanted, holder):
-            what = f"cannot listen on {wanted.host}:{wanted.port}: {problem}; {PORT_CURE}"
-            yield PortFault(wanted.names, what, fatal=not wanted.datagrams)
+    with contextlib.ExitStack() as tried:
+        for one in passed:
+            if not one.active and (problem := _problem(_WantedPort((), one.host, one.port), tried)):
+                yield PortFault((), f"{one.unit} cannot listen on port {one.port}: {problem}")
+        opened_by_systemd = {one.port for one in passed}
+        for wanted in _ports(settings):
+            if wanted.port == 0 or (not wanted.datagrams and wanted.port in opened_by_systemd | held):
+                continue
+            problem = _problem(wanted, tried)
+            if problem and not _is_own(wanted, holder):
+                what = f"cannot listen on {wanted.host}:{wanted.port}: {problem}"
+                yield PortFault(wanted.names, what, fatal=not wanted.datagrams)
 
 
 def lock_holder(lock: Path) -> int | None:
@@ -99,19 +99,19 @@ def _ports(settings: Settings) -> Iterator[_WantedPort]:
         yield _WantedPort(("coap", "server", "port"), host, server.port, datagrams=True)
 
 
-def _problem(wanted: _WantedPort) -> str:
-    """Why a port cannot be opened; empty if it can."""
+def _problem(wanted: _WantedPort, tried: contextlib.ExitStack) -> str:
+    """Why a port cannot be opened; empty if it can. tried: keeps it open, as a start does: two may name one port."""
     try:
         if wanted.datagrams:
             family = socket.AF_INET6 if ":" in wanted.host else socket.AF_INET
-            with socket.socket(family, socket.SOCK_DGRAM) as trial:
-                trial.bind((wanted.host, wanted.port))
+            tried.enter_context(socket.socket(family, socket.SOCK_DGRAM)).bind((wanted.host, wanted.port))
         else:
-            tcp_listener("", wanted.host, wanted.port, 1).socket.close()
+            tried.enter_context(tcp_listener("", wanted.host, wanted.port, 1).socket)
     except OSError as error:
-        return os.strerror(error.errno or 0)
+        return listen_problem(error)
     except ConfigurationError as error:
-        return os.strerror(getattr(error.__cause__, "errno", 0) or 0)
+        assert isinstance(error.__cause__, OSError)
+        return listen_problem(error.__cause__)
     return ""
 
 
