@@ -49,7 +49,7 @@ SOLUTIONS_MAX = 10_000
 """Solutions that a fork returns. More are evaluated once more: to write and read them takes as long."""
 SOLUTIONS_BYTES_MAX = 1024 * 1024
 """Bytes of them, which take 10 ms to read."""
-_CHANCE = re.compile(r"\b(?:BNODE|RAND|STRUUID|UUID)\b", re.I)
+_CHANCE = re.compile(r"\b(?:BNODE|RAND|STRUUID|UUID)(?:\s|#[^\r\n]*+)*+\(", re.I)
 
 
 class _Solutions(msgspec.Struct, array_like=True):
