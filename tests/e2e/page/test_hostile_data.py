@@ -115,6 +115,22 @@ def test_now_sets_states_only_of_what_is_below_devices(browser: Browser, empty: 
     assert asked == {f"/devices/actuator/{name}" for name in ("lamp", "%252e%252e/%252E%252E/keys/rotate", "a%3Fb%23c")}
 
 
+def test_now_shows_triple_terms_wherever_they_stand(browser: Browser, empty: Site) -> None:
+    term = "<<( :a :b 'inner' )>>"
+    empty.gateway.update(
+        f"{PREFIXES} INSERT DATA {{ :o sosa:madeBySensor {term} ; sosa:hasFeatureOfInterest {term} ; "
+        f"sosa:observedProperty {term} ; sosa:hasSimpleResult {term} ; sosa:resultTime {term} . "
+        f":stream gateway:liveObservation :o ; gateway:unknownUnit {term} . :o gateway:timeProblem {term} . "
+        f":p gateway:online false ; gateway:unreachable {term} ; gateway:lastSeen {term} ; rdfs:label {term} . "
+        f":lamp gateway:desiredState {term} ; gateway:reportedState {term} ; gateway:controls {term} . "
+        f":act sosa:madeByActuator :lamp, {term} ; gateway:refused {term} ; sosa:hasSimpleResult 1 }}"
+    )
+    open_view(browser, empty.at("now"), "Now")
+    has(browser, ".card", "inner", "refused")
+    has(browser, ".problems", "1 device is offline", "inner")
+    assert "This view failed" not in text_of(browser, "main")
+
+
 def test_timers_show_a_hostile_update_as_text(browser: Browser, empty: Site) -> None:
     empty.gateway.update(f"INSERT DATA {{ <http://a> <http://b> {literal(SCRIPT)} }}", delay="PT1H")
     open_view(browser, empty.at("timers"), "Timers")
