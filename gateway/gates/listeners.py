@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 from collections import Counter
@@ -119,9 +118,15 @@ def tcp_listener(table: str, host: str, port: int, connections_max: int, tls: ss
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return Listener(_Bounded(listener, connections_max, fair=tls is not None), tls)
     except OSError as error:
-        raise ConfigurationError(
-            f"{table}: cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; {PORT_CURE}"
-        ) from error
+        raise ConfigurationError(f"{table}: cannot listen on {host}:{port}: {listen_problem(error)}") from error
+
+
+def listen_problem(error: OSError) -> str:
+    """Why a host and port cannot be listened on, and the cure."""
+    # `create_server` adds the address once more.
+    reason = str(error.strerror or error).partition(" (while ")[0]
+    named = (error.errno or 0) < 0  # of getaddrinfo(3)
+    return f"{reason}; {'write an address of this machine' if named else PORT_CURE}"
 
 
 def passed_listener(

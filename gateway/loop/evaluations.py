@@ -7,6 +7,7 @@ ends its subscriptions. What may take long is known before it begins, so that it
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +49,7 @@ SOLUTIONS_MAX = 10_000
 """Solutions that a fork returns. More are evaluated once more: to write and read them takes as long."""
 SOLUTIONS_BYTES_MAX = 1024 * 1024
 """Bytes of them, which take 10 ms to read."""
+_CHANCE = re.compile(r"\b(?:BNODE|RAND|STRUUID|UUID)(?:\s|#[^\r\n]*+)*+\(", re.I)
 
 
 class _Solutions(msgspec.Struct, array_like=True):
@@ -233,7 +235,7 @@ class Evaluations:
 
     def measure_select(self, text: str, select: SelectRun) -> Bag:
         """The result of a SELECT of the engine's. A risky one is evaluated by a fork, which has the same dataset: its
-        solutions are the result, unless they are many.
+        solutions are the result, unless they are many, or random.
 
         Raises LimitExceededError, and TooMuchWork while a commit is matched.
         """
@@ -241,6 +243,8 @@ class Evaluations:
             return self._select_in_fork(select)  # it is being tried
         risky = not self._together and self._dry_runs.risky(text)
         solutions = self._try_one(select) if risky else None
+        if solutions is not None and _CHANCE.search(text):
+            solutions = None  # each fork begins with the random numbers of this process, so two would make equal UUIDs
         found = None if solutions is None else Bag(solutions.variables, solutions.rows)
         if not self.following:
             return select() if found is None else found

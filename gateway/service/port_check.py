@@ -1,4 +1,4 @@
-"""Ports that a start opens: free, its own already, or of another program. Each is open for a moment only."""
+"""Ports that a start opens: free, its own already, or of another program. They are open for a moment only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.gates.listeners import PORT_CURE, tcp_listener
+from lamplighter.gateway.gates.listeners import listen_problem, tcp_listener
 from lamplighter.gateway.service.unit_view import Show
 from lamplighter.gateway.settings import Settings
 
@@ -68,14 +68,14 @@ def port_faults(settings: Settings, passed: Sequence[SystemdSocket], holder: int
             # systemd opens it for all addresses, of which another program may have some.
             problem = "" if one.active else _problem(wanted, trials)
             # It may open any port: systemd is root.
-            if problem and problem != os.strerror(errno.EACCES) and not _is_own(wanted, holder, all):
-                yield PortFault((), f"{one.unit} cannot listen on port {one.port}: {problem}; {PORT_CURE}")
+            if problem and not problem.startswith(os.strerror(errno.EACCES)) and not _is_own(wanted, holder, all):
+                yield PortFault((), f"{one.unit} cannot listen on port {one.port}: {problem}")
         for wanted in _ports(settings):
             if wanted.port == 0 or (not wanted.datagrams and wanted.port in opened_by_systemd):
                 continue
             problem = _problem(wanted, trials)
             if problem and not _is_own(wanted, holder):
-                what = f"cannot listen on {wanted.host}:{wanted.port}: {problem}; {PORT_CURE}"
+                what = f"cannot listen on {wanted.host}:{wanted.port}: {problem}"
                 yield PortFault(wanted.names, what, fatal=not wanted.datagrams)
 
 
@@ -114,9 +114,10 @@ def _problem(wanted: _WantedPort, trials: contextlib.ExitStack) -> str:
         else:
             trials.enter_context(tcp_listener("", wanted.host, wanted.port, 1).socket)
     except OSError as error:
-        return os.strerror(error.errno or 0)
+        return listen_problem(error)
     except ConfigurationError as error:
-        return os.strerror(getattr(error.__cause__, "errno", 0) or 0)
+        assert isinstance(error.__cause__, OSError)
+        return listen_problem(error.__cause__)
     return ""
 
 

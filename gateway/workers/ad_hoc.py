@@ -79,6 +79,8 @@ _TRIAL_WAIT = 20
 # Silence of a reader until it is checked; the second check decides whether it is stuck.
 _LOOK_S = 0.25
 _RESTARTS_MAX = 5
+# Blank nodes, of 16 random bytes each, after which the native library surely seeds anew: it does so after 64 KiB.
+_DRAWS = 8192
 
 Outcome = TypeVar("Outcome")
 
@@ -709,6 +711,11 @@ def write_answer(
     """
     columns = parse_query(query.text).columns  # here, since the planner may take long
     text = in_parts(with_columns(query.text, columns) if query.form == "SELECT" else query.text)
+
+    if query.unrepeatable:
+        # A fork has the random numbers of its parent: without this, two answers would have the same UUID().
+        for _ in range(_DRAWS):
+            ox.BlankNode()
 
     def evaluate() -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
         return query_native(store, text, default_graphs, named_graphs)

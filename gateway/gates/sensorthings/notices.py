@@ -31,7 +31,7 @@ from lamplighter.adapters.mqtt.credentials import read_credentials
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.client.files import read_file
 from lamplighter.engine.core import Notification, Subscription
-from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
+from lamplighter.engine.errors import ConfigurationError, GatewayError, QueueFullError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.protocol import Results, Resume
@@ -307,8 +307,10 @@ class Notices:
 
     def _end(self, spuid: str, sink: NoticeSink) -> None:
         """Does not wait for it: what is not ended here ends by itself after KEEP."""
-        end = self._runner.unsubscribe(spuid, sink)
-        end.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._runner.disconnect(sink, [spuid])  # or it would not: nothing takes what it receives
+        with suppress(QueueFullError):
+            end = self._runner.unsubscribe(spuid, sink)
+            end.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _follow(self, connection: BrokerConnection, sink: NoticeSink, spuid: str, number: int) -> None:
         """Publishes what a sink receives; returns when nothing follows there."""

@@ -9,12 +9,18 @@ import { cut } from "./terms.js";
 const FEW = 4;
 const OTHERS = { on: "off", off: "on", true: "false", false: "true", open: "closed", closed: "open", locked: "unlocked", unlocked: "locked" };
 
+// The path of a device or of a rule's actuator. A name of the dataset stays below `devices/`, whatever it is.
+export function devicePath(name) {
+    const parts = name.split("/");
+    return parts.some((part) => part === "." || part === "..") ? "" : `devices/${parts.map(encodeURIComponent).join("/")}`;
+}
+
 // Where the states of an actuator are set; "" if the page cannot. places: the platforms that carry it.
 export function settingPath(iri, places) {
     if (!session.operator || !session.base) return "";
     const device = places.find((one) => one.startsWith(`${session.base}device/`));
-    if (device) return `devices/${device.slice(session.base.length + "device/".length)}`;
-    return iri.startsWith(`${session.base}actuator/`) ? `devices/${iri.slice(session.base.length)}` : "";
+    if (device) return devicePath(device.slice(session.base.length + "device/".length));
+    return iri.startsWith(`${session.base}actuator/`) ? devicePath(iri.slice(session.base.length)) : "";
 }
 
 // What is known of an actuator. Only a device tells which states there are.
@@ -73,7 +79,7 @@ export function RemoteSetting({ actuator, done }) {
 
 // Whether a state is one of two.
 export function isOneOfTwo(state) {
-    return Object.hasOwn(OTHERS, state.toLowerCase());
+    return typeof state === "string" && Object.hasOwn(OTHERS, state.toLowerCase()); // that of a triple term is none
 }
 
 // Gives an actuator its other state. state: the present one, as text. Raises GatewayError, Error.

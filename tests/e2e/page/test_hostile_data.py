@@ -98,6 +98,39 @@ def test_now_shows_hostile_names_values_and_reasons_as_text(browser: Browser, em
         assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_now_sets_states_only_of_what_is_below_devices(browser: Browser, empty: Site) -> None:
+    names = ("lamp", "../../keys/rotate", "../device", "%2e%2e/%2E%2E/keys/rotate", "a?b#c")
+    states = [":actuator\\/triple gateway:desiredState <<( :a :b 'on' )>> ."]
+    states += [f"<http://lamplighter.local/actuator/{name}> gateway:desiredState 'on' ." for name in names]
+    empty.gateway.update(f"{PREFIXES} INSERT DATA {{ {' '.join(states)} }}")
+    open_view(browser, empty.at("now"), "Now")
+    browser.until("return document.querySelectorAll('.row.actuator').length == $[0]", len(states))
+    browser.run(
+        "window.asked = []; const real = window.fetch;"
+        "window.fetch = (url, ...rest) => { asked.push(new URL(url).pathname); return real(url, ...rest) };"
+        "for (const it of document.querySelectorAll('[role=switch]')) it.click()"
+    )
+    browser.until("return asked.filter(it => !it.startsWith('/health')).length >= 3")
+    asked = set(browser.run("return asked.filter(it => !it.startsWith('/health'))"))
+    assert asked == {f"/devices/actuator/{name}" for name in ("lamp", "%252e%252e/%252E%252E/keys/rotate", "a%3Fb%23c")}
+
+
+def test_now_shows_triple_terms_wherever_they_stand(browser: Browser, empty: Site) -> None:
+    term = "<<( :a :b 'inner' )>>"
+    empty.gateway.update(
+        f"{PREFIXES} INSERT DATA {{ :o sosa:madeBySensor {term} ; sosa:hasFeatureOfInterest {term} ; "
+        f"sosa:observedProperty {term} ; sosa:hasSimpleResult {term} ; sosa:resultTime {term} . "
+        f":stream gateway:liveObservation :o ; gateway:unknownUnit {term} . :o gateway:timeProblem {term} . "
+        f":p gateway:online false ; gateway:unreachable {term} ; gateway:lastSeen {term} ; rdfs:label {term} . "
+        f":lamp gateway:desiredState {term} ; gateway:reportedState {term} ; gateway:controls {term} . "
+        f":act sosa:madeByActuator :lamp, {term} ; gateway:refused {term} ; sosa:hasSimpleResult 1 }}"
+    )
+    open_view(browser, empty.at("now"), "Now")
+    has(browser, ".card", "inner", "refused")
+    has(browser, ".problems", "1 device is offline", "inner")
+    assert "This view failed" not in text_of(browser, "main")
+
+
 def test_timers_show_a_hostile_update_as_text(browser: Browser, empty: Site) -> None:
     empty.gateway.update(f"INSERT DATA {{ <http://a> <http://b> {literal(SCRIPT)} }}", delay="PT1H")
     open_view(browser, empty.at("timers"), "Timers")

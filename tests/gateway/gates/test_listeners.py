@@ -34,6 +34,13 @@ def test_a_port_that_is_taken_is_named() -> None:
         tcp_listener("http", "127.0.0.1", listener.port, 1000)
 
 
+def test_a_host_that_is_no_address_is_named_with_the_reason() -> None:
+    with pytest.raises(ConfigurationError, match=r"no host:0: (?!Unknown error)[^(;]+; write an address of this"):
+        tcp_listener("http", "no host", 0, 1000)
+    with pytest.raises(ConfigurationError, match="Cannot assign requested address; name another port"):
+        tcp_listener("http", "203.0.113.5", 0, 1000)
+
+
 @pytest.mark.parametrize("passed", [False, True], ids=["its own", "passed by systemd"])
 def test_more_connections_than_a_gate_may_have_take_no_files(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, passed: bool

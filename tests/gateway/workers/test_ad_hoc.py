@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+import pyoxigraph as ox
 import pytest
 
 import lamplighter.gateway.workers.ad_hoc
@@ -43,6 +44,16 @@ async def count(reader: Reader, engine: Engine) -> int:
     query = parse_query("SELECT (COUNT(*) AS ?n) { ?s <a:p> ?o }")
     answer = reader.start(engine.store.native, query, "text/csv", None, None)
     return int(b"".join([chunk async for chunk in answer.chunks()]).split()[1])
+
+
+@pytest.mark.parametrize("call", ["UUID()", "STRUUID()", "RAND()"])
+async def test_two_answers_have_not_the_same_random_values(call: str) -> None:
+    """A fork has the random numbers of its parent, which has drawn some here."""
+    reader, engine = reader_of(), Engine()
+    ox.BlankNode()
+    query = parse_query(f"SELECT ({call} AS ?v) {{}}")
+    answers = [await reader.start(engine.store.native, query, "text/csv", None, None).whole() for _ in range(3)]
+    assert len(set(answers)) == 3
 
 
 async def test_a_stream_has_room_and_time_and_makes_way_for_others() -> None:

@@ -558,6 +558,19 @@ async def test_the_fork_of_a_step_returns_its_solutions(
         ]
 
 
+@pytest.mark.parametrize("call", ["UUID()", "struuid # new\n()", "BNODE()", "RAND()"])
+async def test_what_is_random_is_new_in_each_update(tmp_path: Path, call: str) -> None:
+    """Forks of one process begin with the same random numbers."""
+    risky = f"?s <http://p> 1 VALUES ?k {{ 1 }} BIND({call} AS ?v)"
+    async with recovered_runner(tmp_path) as runner:
+        await update(runner, triples(5))
+        await update(runner, f"INSERT {{ <http://a> <http://r> ?v }} WHERE {{ BIND({call} AS ?v) }}")
+        for number in range(3):
+            await update(runner, f"INSERT {{ <http://s{number}> <http://r> ?v }} WHERE {{ {risky} }}")
+        made = {line.split(b" ", 2)[2] for line in dump(runner) if b" <http://r> " in line}
+        assert len(made) == 4
+
+
 @pytest.mark.parametrize("limit", ["", "SOLUTIONS_MAX"])
 async def test_a_subscription_is_followed_by_the_solutions_of_forks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str

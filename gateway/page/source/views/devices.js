@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { getJson, postJson } from "../gateway.js";
 import { html } from "../html.js";
 import { Failure, Head, Iri, Written, usePolled } from "../parts.js";
-import { Setting } from "../setting.js";
+import { devicePath, Setting } from "../setting.js";
 import { cut, lasting, localName } from "../terms.js";
 
 const POLL_MS = 5000;
@@ -12,7 +12,7 @@ const ORDER = ["proposed", "adopted", "retired", "ignored"];
 const STATES = { proposed: "warn", adopted: "ok" };
 
 function path(device) {
-    return `devices/${device.id.split("/").map(encodeURIComponent).join("/")}`;
+    return devicePath(device.id);
 }
 
 // A question before a decision. fields: texts to enter; done(values): sends it; close(whether it was sent).

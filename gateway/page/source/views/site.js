@@ -101,6 +101,14 @@ export function sameState(one, other) {
     return (isBoolean(one) || isBoolean(other)) && one.value in truth && truth[one.value] === truth[other.value];
 }
 
+// A row whose triple terms are texts, except where a value or a state is shown: all else is taken for a name.
+function plain(row) {
+    for (const [name, term] of Object.entries(row)) {
+        if (term.type === "triple" && name !== "value" && name !== "state") row[name] = { type: "literal", value: text(term) };
+    }
+    return row;
+}
+
 export class Site {
     // changed(): something else is to be shown; called at most each CHANGED_MS. failed(name, error): a subscription ended.
     constructor(changed, failed) {
@@ -118,8 +126,8 @@ export class Site {
             const index = this.indexes[name];
             this.ends.push(subscribe(PROLOGUE + sparql, (sequence, added, removed) => {
                 if (sequence === 0) index.clear();
-                const come = added.results.bindings;
-                index.apply(come, removed?.results.bindings ?? []);
+                const come = added.results.bindings.map(plain);
+                index.apply(come, (removed?.results.bindings ?? []).map(plain));
                 if (name === "values" || name === "events") for (const row of come) this.draw(row[KEYS[name]].value, row);
                 this.waiting.delete(name);
                 this.timer ||= setTimeout(() => this.show(), CHANGED_MS);
