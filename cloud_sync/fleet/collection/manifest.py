@@ -500,10 +500,12 @@ class Manifest:
         )
 
     def quarantined_objects(self, gw: str | None = None, kind: str | None = None) -> list[Quarantined]:
+        # The key begins with the gateway; "0" follows "/" in ASCII.
+        begin, end = ("", "\U0010ffff") if gw is None else (f"{gw}/", f"{gw}0")
         rows = self._db.execute(
             "SELECT file, path, sha256, kind, reason, at, seal FROM quarantined "
-            "WHERE (? IS NULL OR path GLOB ? || '/*') AND (? IS NULL OR kind = ?) ORDER BY at, file",
-            (gw, gw, kind, kind),
+            "WHERE file >= ? AND file < ? AND (? IS NULL OR kind = ?) ORDER BY at, file",
+            (begin, end, kind, kind),
         )
         return [Quarantined(*row) for row in rows]
 
