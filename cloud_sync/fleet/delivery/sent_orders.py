@@ -17,6 +17,7 @@ import msgspec
 from lamplighter.cloud_sync.fleet.delivery.cursors import SinkName
 from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.folder import gateway_of
 from lamplighter.cloud_sync.orders import Kind, OrderAnswer
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -158,13 +159,27 @@ class OrderDesk:
         with self._lock:
             if not self._changed:
                 return
-            content = msgspec.json.encode(_SentFile(orders=list(self._waiting.values())))
+            orders = list(self._waiting.values())
             self._changed = False
         try:
-            self._lake.write(content + b"\n", *SENT)
+            _write_orders(self._lake, orders)
         except BaseException:
             self._changed = True
             raise
+
+
+def forget_orders(lake: Lake, gateway: str, *, dry_run: bool = False) -> int:
+    """Removes orders to a gateway, and those of its events, from the file. Returns their number. Raises
+    ConfigurationError if it is damaged."""
+    orders = _load_orders(lake)
+    kept = [one for one in orders if gateway not in (one.gateway, gateway_of(one.source))]
+    if len(kept) < len(orders) and not dry_run:
+        _write_orders(lake, kept)
+    return len(orders) - len(kept)
+
+
+def _write_orders(lake: Lake, orders: Iterable[SentOrder]) -> None:
+    lake.write(msgspec.json.encode(_SentFile(orders=list(orders))) + b"\n", *SENT)
 
 
 def _load_orders(lake: Lake) -> list[SentOrder]:
