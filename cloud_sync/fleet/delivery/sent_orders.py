@@ -79,6 +79,8 @@ class OrderDesk:
     def __init__(self, orders: SendsOrders, lake: Lake) -> None:
         self._orders = orders
         self._lake = lake
+        # A destination may be slow: what asks for the waiting orders meanwhile has a lock of its own.
+        self._sending = threading.Lock()
         self._lock = threading.Lock()
         self._waiting = {(one.gateway, one.number): one for one in _load_orders(lake)}
         self._changed = False
@@ -94,15 +96,16 @@ class OrderDesk:
     ) -> None:
         """Sends an update, unless it was sent before, and notes it. now: seconds since 1970. Raises as `Orders.send`,
         and UpstreamError if too many orders have no answer."""
-        with self._lock:
-            count = sum(one.gateway == gateway for one in self._waiting.values())
-            if count >= WAITING_MAX or len(self._waiting) >= ALL_WAITING_MAX:
+        match = notification.match
+        with self._sending:
+            with self._lock:
+                count, all_counts = sum(one.gateway == gateway for one in self._waiting.values()), len(self._waiting)
+            if count >= WAITING_MAX or all_counts >= ALL_WAITING_MAX:
                 raise UpstreamError(
-                    f"gateway {gateway}: {count} orders of {len(self._waiting)} have no answer yet; further ones wait"
+                    f"gateway {gateway}: {count} orders of {all_counts} have no answer yet; further ones wait"
                 )
             number = self._orders.send(gateway, order_id, "update", {"update": update}, EXPIRES_S)
-            match = notification.match
-            self._waiting[gateway, number] = SentOrder(
+            sent = SentOrder(
                 gateway=gateway,
                 number=number,
                 subscription=match.subscription,
@@ -113,7 +116,9 @@ class OrderDesk:
                 sequence=match.seq,
                 expires=int(now + EXPIRES_S),
             )
-            self._changed = True
+            with self._lock:
+                self._waiting[gateway, number] = sent
+                self._changed = True
 
     def settle(self, now: float) -> list[DeadOrder]:
         """Reads answers. Returns the orders that were refused, and those that are overdue, which stay until `forget`.
