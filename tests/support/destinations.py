@@ -117,7 +117,10 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
     """Storage options of a real S3 server that has a bucket named ``fleet``; conftest.py takes it in."""
     require_module("s3fs")
     import s3fs
+    from fsspec.asyn import sync
 
     with s3_server(tmp_path_factory.mktemp("s3")) as options:
-        s3fs.S3FileSystem(**options, skip_instance_cache=True).call_s3("create_bucket", Bucket="fleet")
+        fs = s3fs.S3FileSystem(**options, skip_instance_cache=True)
+        fs.call_s3("create_bucket", Bucket="fleet")
+        sync(fs.loop, fs._s3.close)  # otherwise the garbage collector closes it, in the event loop of some test
         yield options

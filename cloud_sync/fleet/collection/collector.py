@@ -18,7 +18,8 @@ import os
 import re
 import sys
 import time
-from collections import Counter
+from bisect import bisect_right
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -44,7 +45,16 @@ from lamplighter.cloud_sync.fleet.collection.manifest import (
     Quarantined,
 )
 from lamplighter.cloud_sync.fleet.collection.missing import MissingRecords
-from lamplighter.cloud_sync.fleet.collection.segment_check import CHAIN, GATEWAY, Bounds, is_time, printable
+from lamplighter.cloud_sync.fleet.collection.segment_check import (
+    CHAIN,
+    CONFLICT,
+    EPOCH_MAX,
+    GATEWAY,
+    Bounds,
+    is_time,
+    printable,
+    sealed_range,
+)
 from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
 from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.cloud_sync.settings import storage_options
@@ -161,6 +171,9 @@ class Collector:
         self._monotonic = monotonic
         self.problems: list[str] = []
         self._answered: list[str] = []
+        # By gateway: how many objects in quarantine are still to be checked again, and the last one that was.
+        self._unchecked: dict[str, int] = {}
+        self._checked: dict[str, tuple[int, int, str]] = {}
         self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> Collector:
@@ -223,16 +236,42 @@ class Collector:
         landed = summary["landed"]
         self._collect_folder(gateway, full, budget)
         self._collect_folder(f"{gateway}/{SNAPSHOTS}", full, budget)
-        changed = summary["landed"] != landed
-        while changed and not budget.over:  # what is released may be what others wait for
-            changed = False
-            for kept in self.manifest.quarantined_objects(gateway, CHAIN):
-                if budget.over:
-                    break
-                budget.objects += 1
-                released = self._retry([kept])
-                summary["released"] += released
-                changed = changed or released > 0
+        if summary["landed"] != landed:
+            self._unchecked.pop(gateway, None)  # it may be what others wait for
+        self._release(budget)
+
+    def _release(self, budget: _TurnBudget) -> None:
+        """Checks again what waits in quarantine for others, until a pass over all of it releases nothing.
+
+        A turn continues where the last one ended. A collector that has just begun checks all: the one before it may
+        have been killed, or may have had other rules.
+        """
+        gateway = budget.gateway
+        if self._unchecked.get(gateway) == 0:
+            return
+        kept = [one for one in self.manifest.quarantined_objects(gateway) if one.kind in (CHAIN, CONFLICT)]
+        kept.sort(key=_order)
+        begin = bisect_right(kept, self._checked.get(gateway, (0, 0, "")), key=_order)
+        waiting = deque(kept[begin:] + kept[:begin])
+        left = min(len(waiting), self._unchecked.get(gateway, len(waiting)))
+        while left > 0 and not budget.over:
+            one = waiting.popleft()
+            budget.objects += 1
+            left -= 1
+            self._checked[gateway] = _order(one)
+            if not self._retry([one]):
+                waiting.append(one)
+                continue
+            budget.summary["released"] += 1
+            left = len(waiting)
+            # The one before it is proved by it, and that behind it comes next anyway.
+            seal = sealed_range(one.seal, gateway)
+            before = next((other for other in waiting if seal is not None and other.sha256 == seal.previous), None)
+            if before is not None:
+                waiting.remove(before)
+                waiting.appendleft(before)
+        self._unchecked[gateway] = left
+        budget.left = budget.left or (left > 0 and budget.failures < FAILURES_MAX)
 
     def _fail(self, error: UpstreamError, budget: _TurnBudget) -> None:
         budget.failures += 1
@@ -370,6 +409,12 @@ class Collector:
 
 def _lock_file(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "wb")
+
+
+def _order(one: Quarantined) -> tuple[int, int, str]:
+    """Segments in their order, so that each is behind the one that it waits for; then snapshots."""
+    seal = sealed_range(one.seal, one.path.partition("/")[0])
+    return (EPOCH_MAX + 1, 0, one.file) if seal is None else (seal.epoch, seal.first, one.file)
 
 
 def _stem(name: str) -> str | None:

@@ -22,6 +22,7 @@ from lamplighter.cloud_sync.fleet.collection.segment_check import (
     Range,
     sealed_range,
 )
+from lamplighter.cloud_sync.fleet.lake.folder import FORK, gateway_of
 from lamplighter.engine.change_log import Gap, Seal
 from lamplighter.engine.errors import ConfigurationError
 
@@ -67,8 +68,6 @@ _LATER_TABLES = (
     "first INTEGER NOT NULL, last INTEGER, PRIMARY KEY (gw, file, epoch, first)) WITHOUT ROWID",
 )
 
-# Between the name of a gateway and the number of a history.
-FORK = "~"
 LANDED, KNOWN, QUARANTINED = "landed", "known", "quarantined"
 UNANSWERED, ANSWERED, ANSWERED_NEVER = 0, 1, 2
 
@@ -368,7 +367,7 @@ class Manifest:
 
     def history(self, name: str) -> LogHistory:
         """The history with a name in the lake."""
-        return next(one for one in self.histories(name.partition(FORK)[0]) if one.name == name)
+        return next(one for one in self.histories(gateway_of(name)) if one.name == name)
 
     def fork(self, history: LogHistory, at: str) -> None:
         """Begins a history that has a parent. Call it in a transaction."""
@@ -500,10 +499,12 @@ class Manifest:
         )
 
     def quarantined_objects(self, gw: str | None = None, kind: str | None = None) -> list[Quarantined]:
+        # The key begins with the gateway; "0" follows "/" in ASCII.
+        begin, end = ("", "\U0010ffff") if gw is None else (f"{gw}/", f"{gw}0")
         rows = self._db.execute(
             "SELECT file, path, sha256, kind, reason, at, seal FROM quarantined "
-            "WHERE (? IS NULL OR path GLOB ? || '/*') AND (? IS NULL OR kind = ?) ORDER BY at, file",
-            (gw, gw, kind, kind),
+            "WHERE file >= ? AND file < ? AND (? IS NULL OR kind = ?) ORDER BY at, file",
+            (begin, end, kind, kind),
         )
         return [Quarantined(*row) for row in rows]
 

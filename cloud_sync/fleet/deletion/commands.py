@@ -16,6 +16,7 @@ from lamplighter.cloud_sync.fleet.deletion import removal
 from lamplighter.cloud_sync.fleet.deletion.cuts import cuts_before
 from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, OutdatedRecords
 from lamplighter.cloud_sync.fleet.lake import Lake, locks
+from lamplighter.cloud_sync.fleet.lake.folder import gateway_of
 from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.settings import storage_options
@@ -71,6 +72,10 @@ def _forget(arguments: argparse.Namespace) -> int:
     lake, gateway = Lake.existing(arguments.lake), arguments.gateway
     if not gateway or "/" in gateway or gateway.startswith("."):
         raise ConfigurationError(f"--gateway {gateway!r}: not a gateway's name; use one such as gw-7f3a0c11")
+    if gateway_of(gateway) != gateway:
+        raise ConfigurationError(
+            f"--gateway {gateway!r}: a history of a gateway; {gateway_of(gateway)} is forgotten with all of them"
+        )
     with _alone(lake, "forget"), _destination(arguments) as to:
         if arguments.lift:
             forgotten = ForgottenGateways.of(lake)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 import zstandard
 
-from lamplighter.cloud_sync.fleet.deletion.selection import Selection
+from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, Selection
 from lamplighter.cloud_sync.fleet.deletion.subject import OfSubject
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.engine.change_log import Record, SnapshotPart, decode, encode, segment_name
@@ -31,14 +31,14 @@ def remove_landed(lake: Lake, kind: str, selection: Selection) -> None:
         lake.fs.rm_file(lake.path(kind, *name.split("/")))
 
 
-def remove_folders(lake: Lake, gateway: str) -> None:
+def remove_folders(lake: Lake, selection: OfGateway) -> None:
     """Removes the folders of landed and quarantined files of a gateway."""
     for kind in ("segments", "snapshots", "quarantine"):
-        if gateway in lake.names(kind):
-            lake.fs.rm(lake.path(kind, gateway), recursive=True)
+        for name in filter(selection.has, lake.names(kind)):
+            lake.fs.rm(lake.path(kind, name), recursive=True)
 
 
-def forget_in_checkpoint(lake: Lake, gateway: str) -> None:
+def forget_in_checkpoint(lake: Lake, selection: OfGateway) -> None:
     """Removes the gateway's files from the list of files that the stream has read.
 
     The lists are Spark's: a line with the version, then a JSON object a line. The files are gone, so the stream does
@@ -49,7 +49,8 @@ def forget_in_checkpoint(lake: Lake, gateway: str) -> None:
             continue
         path = lake.path(*_LOG, name)
         head, *lines = lake.fs.cat_file(path).decode().splitlines()
-        kept = [line for line in lines if f"/segments/{gateway}/" not in str(json.loads(line).get("path"))]
+        paths = [str(json.loads(line).get("path")).partition("/segments/")[2] for line in lines]
+        kept = [line for line, path in zip(lines, paths, strict=True) if not selection.has(path.partition("/")[0])]
         if kept != lines:
             # Hadoop refuses a file that does not match its checksum; without one it reads the file.
             checksum = lake.path(*_LOG, f".{name}.crc")

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from lamplighter.cloud_sync.destinations import Destination, destination
-from lamplighter.cloud_sync.fleet.deletion.selection import Selection
+from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, Selection
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
@@ -90,10 +90,11 @@ def _split_lines(content: bytes, selection: Selection) -> tuple[bytes, int]:
 
 
 def _is_removed(line: bytes, selection: Selection) -> bool:
-    """line: a notification, or a dead letter with one or with a match."""
+    """line: a notification, or a dead letter with one or with a match; that of an order names its gateway too."""
     try:
         told = msgspec.json.decode(line)
         of = told.get("notification") or told.get("match") or told
-        return selection.notification(of)
+        to = told["order"]["gateway"] if "order" in told else ""
+        return selection.notification(of) or (isinstance(selection, OfGateway) and to == selection.gateway)
     except (msgspec.MsgspecError, AttributeError, KeyError, TypeError):
         return False  # not ours

@@ -18,6 +18,7 @@ from lamplighter.cloud_sync.fleet.collection.forgetting import forget_gateway
 from lamplighter.cloud_sync.fleet.deletion import landed, notified, pushed, rewriting, subject
 from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, OutdatedRecords, Selection
 from lamplighter.cloud_sync.fleet.deletion.subject import OfSubject
+from lamplighter.cloud_sync.fleet.delivery.sent_orders import forget_orders
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.forgotten import FOLDER, ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS
@@ -27,7 +28,7 @@ from lamplighter.engine.errors import ConfigurationError
 RESULTS = "results"
 Counts = dict[str, int]
 Say = Callable[[str], None]
-PUSHED, AHEAD = "orders of push", "rows ahead"
+PUSHED, SENT, AHEAD = "orders of push", "sent orders", "rows ahead"
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +67,8 @@ def counts(
         found["facts"] = rewriting.collapse(lake, selection, dry_run=True)
     found["dead letters"] = notified.remove_dead_letters(lake, selection, dry_run=True)
     found["delivered files"], _ = notified.remove_delivered(lake, selection, say, dry_run=True)
+    if isinstance(selection, OfGateway):
+        found[SENT] = forget_orders(lake, selection.gateway, dry_run=True)
     found[PUSHED] = pushed.change_orders(lake, selection, dry_run=True)
     if destination is not None:
         gateways = pushed.gateways_ahead(lake, selection)
@@ -139,8 +142,8 @@ def _remove(
     for kind in ("segments", "snapshots"):
         landed.remove_landed(lake, kind, selection)
     if isinstance(selection, OfGateway):
-        landed.remove_folders(lake, selection.gateway)
-        landed.forget_in_checkpoint(lake, selection.gateway)
+        landed.remove_folders(lake, selection)
+        landed.forget_in_checkpoint(lake, selection)
         if lake.local:
             forget_gateway(Path(lake.path()), selection.gateway)
     for table in SCHEMAS:
@@ -149,6 +152,8 @@ def _remove(
     if isinstance(selection, OutdatedRecords):
         rewriting.collapse(lake, selection)
         rewriting.collapse_streams(lake, selection)
+    if isinstance(selection, OfGateway):
+        forget_orders(lake, selection.gateway)
     notified.remove_dead_letters(lake, selection)
     whole &= notified.remove_delivered(lake, selection, say)[1]
     if lake.names(RESULTS):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lamplighter.cloud_sync.early_notifications import EarlyNotification
+from lamplighter.cloud_sync.fleet.lake.folder import FORK, gateway_of
 from lamplighter.cloud_sync.fleet.lazy import pa, pc
 from lamplighter.cloud_sync.fleet.subscriptions.push import PushedOrder
 from lamplighter.engine.change_log import segment_name
@@ -79,18 +80,23 @@ def _place_of(told: dict[str, Any]) -> tuple[str, Place]:
 
 @dataclass(frozen=True)
 class OfGateway:
-    """Everything of one gateway."""
+    """Everything of one gateway, in all its histories."""
 
     gateway: str
+
+    def has(self, name: str) -> bool:
+        """Whether a name in the lake is that of the gateway, or of one of its histories."""
+        return gateway_of(name) == self.gateway
 
     def columns(self, table: str) -> list[str]:
         return ["gw"]
 
     def removal_mask(self, table: str, rows: pa.Table) -> Any:
-        return pc.fill_null(pc.equal(rows.column("gw"), self.gateway), False)
+        names = rows.column("gw")
+        return pc.fill_null(pc.or_(pc.equal(names, self.gateway), pc.starts_with(names, self.gateway + FORK)), False)
 
     def segment(self, segment: str) -> bool:
-        return segment.rpartition("/")[0] == self.gateway
+        return self.has(segment.rpartition("/")[0])
 
     def snapshot(self, snapshot: str) -> bool:
         return self.segment(snapshot)
@@ -99,7 +105,7 @@ class OfGateway:
         return _without(table, rows, self.removal_mask(table, rows))
 
     def notification(self, told: dict[str, Any]) -> bool:
-        return _place_of(told)[0] == self.gateway
+        return self.has(_place_of(told)[0])
 
     def ahead(self, gateway: str, told: EarlyNotification) -> bool:
         return gateway == self.gateway

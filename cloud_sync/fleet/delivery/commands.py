@@ -83,7 +83,7 @@ async def deliver(
     registry = SubscriptionRegistry(lake)
     with contextlib.ExitStack() as stack:
         held = stack.enter_context(writing(lake, "subscriptions deliver", DELIVERY))
-        reader, writer = (stack.enter_context(ThreadPoolExecutor(1)) for _ in range(2))
+        reader, writer, answers = (stack.enter_context(ThreadPoolExecutor(1)) for _ in range(3))
         threads = SinkThreads(BLOCKING_MAX)
         stack.callback(threads.close)
         table = MatchTable(lake, time.monotonic)
@@ -95,6 +95,7 @@ async def deliver(
             make=opener(threads, allow_private=allow_private, desk=desk),
             reading=reader,
             writing=writer,
+            answering=answers,
             give_up_s=give_up_s,
             check_lock=held.check,
             desk=desk,

@@ -94,16 +94,12 @@ class FleetDelivery:
         """
         parts = self._parts
         self._last = await parts.in_reader_thread(parts.table.last)
-        flushing = asyncio.ensure_future(self._keep_flushing())
-        answered_at = -ANSWERS_S
+        beside = [asyncio.ensure_future(self._keep_flushing()), asyncio.ensure_future(self._keep_settling())]
         try:
             while not parts.stopping.is_set():
                 try:
                     await parts.write(parts.check_lock)
                     await self.look()
-                    if parts.clock.monotonic() - answered_at >= ANSWERS_S:
-                        answered_at = parts.clock.monotonic()
-                        await self._settle_orders()
                 except LockLostError:
                     raise
                 except (GatewayError, OSError) as error:
@@ -111,7 +107,8 @@ class FleetDelivery:
                 await self._pause(every_s)
         finally:
             parts.stopping.set()
-            flushing.cancel()
+            for task in beside:
+                task.cancel()
             await self._end(list(self._tasks))
             await self._flush(whole=True)
 
@@ -173,7 +170,8 @@ class FleetDelivery:
         parts, desk = self._parts, self._parts.desk
         if desk is None:
             return
-        for dead in await parts.write(desk.settle, parts.clock.wall()):
+        for dead in await parts.in_answer_thread(desk.settle, parts.clock.wall()):
+            await parts.write(parts.check_lock)
             # The letter first: after a kill between the two it is written again, under the same name.
             await parts.write(write_dead_order, parts.lake, dead, parts.clock.wall())
             logger.error("order without effect", subscription=dead.order.subscription, reason=dead.reason)
@@ -183,6 +181,15 @@ class FleetDelivery:
                 worker.note_dead(dead.reason)
             elif cursor is not None:
                 parts.cursors.replace(msgspec.structs.replace(cursor, dead=cursor.dead + 1))
+
+    async def _keep_settling(self) -> None:
+        """Beside the deliveries: they go on while the destination of orders does not answer."""
+        while True:
+            try:
+                await self._settle_orders()
+            except (GatewayError, OSError) as error:
+                logger.warning("answers to orders not noted", lake=self._parts.lake.url, reason=str(error))
+            await self._parts.clock.sleep(ANSWERS_S)
 
     async def _pause(self, seconds: float) -> None:
         sleeping = asyncio.ensure_future(self._parts.clock.sleep(seconds))

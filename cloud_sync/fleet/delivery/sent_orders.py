@@ -17,6 +17,7 @@ import msgspec
 from lamplighter.cloud_sync.fleet.delivery.cursors import SinkName
 from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.folder import gateway_of
 from lamplighter.cloud_sync.orders import Kind, OrderAnswer
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -78,6 +79,8 @@ class OrderDesk:
     def __init__(self, orders: SendsOrders, lake: Lake) -> None:
         self._orders = orders
         self._lake = lake
+        # A destination may be slow: what asks for the waiting orders meanwhile has a lock of its own.
+        self._sending = threading.Lock()
         self._lock = threading.Lock()
         self._waiting = {(one.gateway, one.number): one for one in _load_orders(lake)}
         self._changed = False
@@ -93,15 +96,16 @@ class OrderDesk:
     ) -> None:
         """Sends an update, unless it was sent before, and notes it. now: seconds since 1970. Raises as `Orders.send`,
         and UpstreamError if too many orders have no answer."""
-        with self._lock:
-            count = sum(one.gateway == gateway for one in self._waiting.values())
-            if count >= WAITING_MAX or len(self._waiting) >= ALL_WAITING_MAX:
+        match = notification.match
+        with self._sending:
+            with self._lock:
+                count, all_counts = sum(one.gateway == gateway for one in self._waiting.values()), len(self._waiting)
+            if count >= WAITING_MAX or all_counts >= ALL_WAITING_MAX:
                 raise UpstreamError(
-                    f"gateway {gateway}: {count} orders of {len(self._waiting)} have no answer yet; further ones wait"
+                    f"gateway {gateway}: {count} orders of {all_counts} have no answer yet; further ones wait"
                 )
             number = self._orders.send(gateway, order_id, "update", {"update": update}, EXPIRES_S)
-            match = notification.match
-            self._waiting[gateway, number] = SentOrder(
+            sent = SentOrder(
                 gateway=gateway,
                 number=number,
                 subscription=match.subscription,
@@ -112,7 +116,9 @@ class OrderDesk:
                 sequence=match.seq,
                 expires=int(now + EXPIRES_S),
             )
-            self._changed = True
+            with self._lock:
+                self._waiting[gateway, number] = sent
+                self._changed = True
 
     def settle(self, now: float) -> list[DeadOrder]:
         """Reads answers. Returns the orders that were refused, and those that are overdue, which stay until `forget`.
@@ -158,13 +164,27 @@ class OrderDesk:
         with self._lock:
             if not self._changed:
                 return
-            content = msgspec.json.encode(_SentFile(orders=list(self._waiting.values())))
+            orders = list(self._waiting.values())
             self._changed = False
         try:
-            self._lake.write(content + b"\n", *SENT)
+            _write_orders(self._lake, orders)
         except BaseException:
             self._changed = True
             raise
+
+
+def forget_orders(lake: Lake, gateway: str, *, dry_run: bool = False) -> int:
+    """Removes orders to a gateway, and those of its events, from the file. Returns their number. Raises
+    ConfigurationError if it is damaged."""
+    orders = _load_orders(lake)
+    kept = [one for one in orders if gateway not in (one.gateway, gateway_of(one.source))]
+    if len(kept) < len(orders) and not dry_run:
+        _write_orders(lake, kept)
+    return len(orders) - len(kept)
+
+
+def _write_orders(lake: Lake, orders: Iterable[SentOrder]) -> None:
+    lake.write(msgspec.json.encode(_SentFile(orders=list(orders))) + b"\n", *SENT)
 
 
 def _load_orders(lake: Lake) -> list[SentOrder]:

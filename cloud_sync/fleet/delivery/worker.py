@@ -54,7 +54,8 @@ class DeliveryClock:
 
 @dataclass(frozen=True)
 class DeliveryParts:
-    """What all workers share. reading: an executor of one thread, for the table; writing: of one, for the lake.
+    """What all workers share. reading: an executor of one thread, for the table; writing: of one, for the lake;
+    answering: of one, for the answers to orders, whose destination may be slow.
 
     check_lock: raises LockLostError if another process may deliver; it is called before each delivery. desk: of orders
     to gateways.
@@ -66,6 +67,7 @@ class DeliveryParts:
     make: MakeSink
     reading: Executor
     writing: Executor
+    answering: Executor
     clock: DeliveryClock = DeliveryClock()
     chance: Random = field(default_factory=Random)
     give_up_s: float = GIVE_UP_S
@@ -76,6 +78,9 @@ class DeliveryParts:
 
     async def in_reader_thread(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.reading, lambda: function(*args))
+
+    async def in_answer_thread(self, function: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.answering, lambda: function(*args))
 
     async def write(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.writing, lambda: function(*args))

@@ -10,6 +10,8 @@ from typing import Any
 from lamplighter.cloud_sync.files import write_whole
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
+# Between the name of a gateway and the number of one of its later histories.
+FORK = "~"
 _SPARK_SCHEMES = {"file": "file", "s3": "s3a", "s3a": "s3a", "gs": "gs", "gcs": "gs", "abfs": "abfs", "hdfs": "hdfs"}
 _FSSPEC_SCHEMES = {"s3a:": "s3:"}
 
@@ -122,7 +124,7 @@ class Lake:
 
     def gateways(self) -> list[str]:
         """The gateways with landed segments, sorted; without their later histories, which no one can reach."""
-        return [name for name in self.names("segments") if "~" not in name]
+        return [name for name in self.names("segments") if FORK not in name]
 
     def names(self, *parts: str) -> list[str]:
         """Names in a folder, sorted; none if it does not exist."""
@@ -131,6 +133,11 @@ class Lake:
         except FileNotFoundError:
             return []
         return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
+
+
+def gateway_of(name: str) -> str:
+    """The gateway of a history by its name in the lake."""
+    return name.partition(FORK)[0]
 
 
 def _refused_by_condition(error: OSError) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from lamplighter.cloud_sync.fleet.lake.folder import Lake
+from lamplighter.cloud_sync.fleet.lake.folder import Lake, gateway_of
 from lamplighter.engine.errors import ConfigurationError
 
 FOLDER = "deletions"
@@ -29,7 +29,8 @@ class _Forgotten(msgspec.Struct, frozen=True):
 
 
 class ForgottenGateways:
-    """Which gateways are forgotten. ``name in`` it tests one; empty if the lake has no such file."""
+    """Which gateways are forgotten. ``name in`` it tests one, or a history of it; empty if the lake has no such
+    file."""
 
     def __init__(self, content: bytes | None, place: str) -> None:
         """content: of the file, None if there is none; place: its path. Raises ConfigurationError."""
@@ -59,7 +60,7 @@ class ForgottenGateways:
             return cls(None, str(path))
 
     def __contains__(self, gateway: str) -> bool:
-        return bool(self._found.gateways) and self.hash(gateway) in self._found.gateways
+        return bool(self._found.gateways) and self.hash(gateway_of(gateway)) in self._found.gateways
 
     def hash(self, text: str) -> str:
         """The keyed hash of a text."""

@@ -58,7 +58,7 @@ def _run_explain(arguments: argparse.Namespace) -> int:
     # The planner needs the store's library, which drivers of a cluster may not have.
     from lamplighter.cloud_sync.fleet.subscriptions.planner import plan
 
-    gateways, orders = lake.names("segments"), read_pushed(lake)
+    gateways, orders = lake.gateways(), read_pushed(lake)
     for record in wanted:
         try:
             one = plan(record, gateways, confirmations(orders, record), records)

@@ -13,7 +13,7 @@ import pytest
 
 from lamplighter.cloud_sync.answers import LANDED, SnapshotSeal
 from lamplighter.cloud_sync.destinations import LocalFolder
-from lamplighter.cloud_sync.fleet.collection.collector import CollectionSummary, Collector
+from lamplighter.cloud_sync.fleet.collection.collector import CollectionSummary, Collector, TurnLimits
 from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.engine.change_log import SUFFIX, Gap, decode, encode
 from tests.support.seeds import seeds
@@ -168,6 +168,31 @@ def test_what_is_behind_a_break_waits_and_the_gateway_keeps_it(site: Site) -> No
     assert site.collect()["released"] == 1
     assert site.histories() == {"gw-1": first.lines, "gw-1~2": restored.lines}
     assert len(list((site.source / "gw-1").glob(f"{behind.stem}*{LANDED}"))) == 1
+
+
+@pytest.mark.parametrize("late", [[1], [14, 15], list(range(1, 15))], ids=["second", "middle", "before the first"])
+def test_more_may_wait_than_a_turn_checks(site: Site, late: list[int]) -> None:
+    life = Life(0)
+    for _ in range(30):
+        life.write(2)
+        life.seal()
+    limits = TurnLimits(objects_max=5)
+    begin = [] if len(late) > 2 else [life.sealed[0]]
+    for one in begin + [one for number, one in enumerate(life.sealed) if number and number not in late]:
+        one.put(site.source / "gw-1", one.stem)
+    for between in (True, False):
+        with Collector(LocalFolder(site.source), site.lake, limits=limits) as collector:
+            rounds = 1
+            while collector.collect(full=True)["left"]:
+                rounds += 1
+                assert rounds < 400, "a pass over what waits has an end"
+        if between:
+            for number in late:
+                life.sealed[number].put(site.source / "gw-1", life.sealed[number].stem)
+    assert site.quarantined() == []
+    assert len(site.own()) == (60 if begin else 58)
+    with Collector(LocalFolder(site.source), site.lake, limits=limits) as collector:
+        assert collector.collect()["left"] == 0
 
 
 def test_a_snapshot_lands_in_the_history_of_its_record(site: Site) -> None:

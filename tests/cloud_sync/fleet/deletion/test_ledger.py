@@ -4,15 +4,27 @@ import contextlib
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lamplighter.cloud_sync.destinations import LocalFolder
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.collection.collector import CollectionSummary, Collector
 from lamplighter.cloud_sync.fleet.collection.manifest import FILE, Manifest
 from lamplighter.cloud_sync.fleet.deletion.landed import remove_landed
-from lamplighter.cloud_sync.fleet.deletion.selection import Cut, OutdatedRecords
+from lamplighter.cloud_sync.fleet.deletion.selection import Cut, OfGateway, OutdatedRecords
+from lamplighter.cloud_sync.fleet.delivery.sent_orders import DeadOrder, OrderDesk, SentOrder
+from lamplighter.cloud_sync.fleet.delivery.worker import write_dead_order
 from lamplighter.cloud_sync.fleet.lake import Lake
-from tests.support.shipped_logs import landed_records, records_of, recut, segments
+from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
+from lamplighter.cloud_sync.orders import Orders
+from tests.support.shipped_logs import (
+    landed_records,
+    records_of,
+    recut,
+    segments,
+    snapshot,
+    snapshot_seal,
+)
 
 MINE, OTHERS = segments("gw-mine", 1, [3, 2, 4]), segments("gw-other", 1, [2, 2])
 
@@ -61,6 +73,40 @@ def test_a_forgotten_gateway_is_not_collected_again_until_that_is_lifted(site: _
     assert landed_records(site.lake) == records_of([*MINE, *OTHERS])
 
 
+def test_a_gateway_is_forgotten_with_all_its_histories(site: _Site, capsys: pytest.CaptureFixture[str]) -> None:
+    segments("gw-mine", 1, [4, 2], seed=1)[0].put(site.source / "gw-mine", "z")
+    content = snapshot("gw-mine", 1, 2)
+    folder = site.source / "gw-mine/snapshots"
+    folder.mkdir()
+    (folder / "1-000000000002.ndjson.zst").write_bytes(content)
+    (folder / "1-000000000002.json").write_bytes(snapshot_seal("gw-mine", 1, 2, content))
+    assert site.collect()["landed"] == 1
+    assert (site.lake / "segments/gw-mine~2").is_dir()
+    lake = Lake(str(site.lake))
+    of = {"subscription": "a", "sink": "s", "id": "a/gw-mine~2/1/3", "epoch": 1, "sequence": 3, "expires": 9}
+    orders = [
+        SentOrder(gateway="gw-other", number=1, source="gw-mine~2", **of),
+        SentOrder(gateway="gw-mine", number=1, source="gw-other", **{**of, "id": "a/gw-other/1/3"}),
+        SentOrder(gateway="gw-other", number=2, source="gw-other", **{**of, "id": "a/gw-other/1/3"}),
+    ]
+    desk = OrderDesk(Orders(LocalFolder(site.source), Ed25519PrivateKey.generate()), lake)
+    for one in orders:
+        write_dead_order(lake, DeadOrder(one, "refused"), 0)
+        desk._waiting[one.gateway, one.number] = one
+    desk._changed = True
+    desk.write()
+    assert main(["forget", str(site.lake), "--gateway", "gw-mine~2", "--yes"]) == 2
+    assert "gw-mine is forgotten with all of them" in capsys.readouterr().err
+    assert main(["forget", str(site.lake), "--gateway", "gw-mine", "--yes"]) == 0
+    left = [path for path in site.lake.rglob("*") if "gw-mine" in f"{path} {path.is_file() and path.read_bytes()}"]
+    assert left == []
+    assert OrderDesk(desk._orders, lake)._waiting == {("gw-other", 2): orders[2]}
+    assert len(list((site.lake / "subscriptions/dead").rglob("*.ndjson"))) == 1
+    assert site.collect()["forgotten"] == 1
+    assert landed_records(site.lake) == records_of(OTHERS)
+    assert "gw-mine~2" in ForgottenGateways.of(lake), "ingest leaves out its segments"
+
+
 def test_records_that_retention_removed_are_no_gap_and_do_not_land_again(site: _Site) -> None:
     remove_landed(Lake(str(site.lake)), "segments", OutdatedRecords({"gw-mine": Cut((1, 3), (1, 3))}))
     assert landed_records(site.lake) == records_of([*MINE[1:], *OTHERS])
@@ -82,3 +128,10 @@ def test_a_damaged_list_of_forgotten_gateways_stops_the_collector(
     Lake(str(site.lake)).write(b"{", "deletions", "forgotten.json")
     assert main(["collect", str(site.source), str(site.lake)]) == 2
     assert "restore it from a backup, because without it their data would come back" in capsys.readouterr().err
+
+
+def test_rows_of_all_histories_of_a_gateway_are_selected() -> None:
+    import pyarrow as pa
+
+    rows = pa.table({"gw": ["gw-1", "gw-1~2", "gw-1~12", "gw-12", "gw", None]})
+    assert OfGateway("gw-1").removal_mask("bronze", rows).to_pylist() == [True, True, True, False, False, False]

@@ -142,6 +142,7 @@ class Rig:
             make=make or opener(self.threads),
             reading=Inline(),
             writing=Inline(),
+            answering=parts.pop("answering", Inline()),
             clock=self.virtual.clock(),
             chance=Random(1),
             **parts,

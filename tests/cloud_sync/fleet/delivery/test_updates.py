@@ -1,8 +1,10 @@
 """Notifications as signed orders to gateways."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -16,7 +18,7 @@ from lamplighter.cloud_sync.fleet.delivery.sinks import SinkThreads, Undelivered
 from lamplighter.cloud_sync.fleet.delivery.sinks.updates import UpdateNotifications
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.metrics import write_metrics
-from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord, UpdateSink
+from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink, SubscriptionRecord, UpdateSink
 from lamplighter.cloud_sync.orders import OrderAnswer, Orders, answer_name, order_name, verify
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import ConfigurationError
@@ -168,3 +170,37 @@ async def test_a_gateway_that_answers_nothing_does_not_fill_the_memory(
     with pytest.raises(UndeliveredError, match="have no answer yet") as raised:
         await one.deliver(given)
     assert (raised.value.accepted, raised.value.permanent) == (2, False)
+
+
+class Stalled(Executor):
+    """A thread whose work does not end."""
+
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return Future()
+
+
+async def test_deliveries_go_on_while_answers_do_not_come(places: Path, threads: SinkThreads) -> None:
+    threads._pool = Inline()
+    lake = Lake(str(places / "lake"))
+    subscription = hot(FilesSink(url=str(places / "to")))
+    desk = OrderDesk(Orders(LocalFolder(places / "to"), KEY), lake)
+    async with Rig(lake, subscription, make=opener(threads, desk=desk), desk=desk, answering=Stalled()) as rig:
+        for number in (1, 2):
+            write_batch(lake, number, [match(seq=number, rows=[["<http://x/1>"]])])
+            await rig.until(lambda number=number: rig.state("hot", "files").delivered == number, longest_s=600)
+
+
+def test_who_asks_for_the_waiting_orders_does_not_wait_for_the_destination(places: Path) -> None:
+    asked = []
+
+    class Slow(Orders):
+        def send(self, *args: Any) -> int:
+            thread = threading.Thread(target=lambda: asked.append(desk.unanswered_counts()), daemon=True)
+            thread.start()
+            thread.join(30)
+            return super().send(*args)
+
+    desk = OrderDesk(Slow(LocalFolder(places / "to"), KEY), Lake(str(places / "lake")))
+    desk.send("gw-1", "one", "CLEAR ALL", notification(), "update", NOON.timestamp())
+    assert asked == [{}]
+    assert desk.unanswered_counts() == {("hot", "update"): 1}
