@@ -79,6 +79,8 @@ _TRIAL_WAIT = 20
 # Silence of a reader until it is checked; the second check decides whether it is stuck.
 _LOOK_S = 0.25
 _RESTARTS_MAX = 5
+# Requests that are one work, such as the rows of a reaction, and whose limits add up: they hold up all others.
+TOGETHER_MAX = 20
 # Blank nodes, of 16 random bytes each, after which the native library surely seeds anew: it does so after 64 KiB.
 _DRAWS = 8192
 
@@ -102,7 +104,8 @@ class _Bounds:
     restarts_max: int = _RESTARTS_MAX
 
     def of(self, times: int) -> _Bounds:
-        """The limits of so many requests that are one work."""
+        """The limits of so many requests that are one work, up to `TOGETHER_MAX`."""
+        times = min(times, TOGETHER_MAX)
         cpu_ms_max = None if self.cpu_ms_max is None else times * self.cpu_ms_max
         return replace(self, time_ms_max=times * self.time_ms_max, cpu_ms_max=cpu_ms_max)
 

@@ -57,7 +57,7 @@ from lamplighter.engine.terms import Bag, Term
 from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.settings import LimitSettings
 from lamplighter.gateway.sharing import ClientTurns
-from lamplighter.gateway.workers.ad_hoc import Reader
+from lamplighter.gateway.workers.ad_hoc import TOGETHER_MAX, Reader
 from lamplighter.gateway.workers.large_updates import LargeUpdateParser
 
 # Texts and shapes whose dry runs are remembered, least recently used first out.
@@ -132,7 +132,7 @@ class DryRun:
         self._key = key
         self._shape = shape
         self._work = work
-        self._requests = requests
+        self._requests = min(requests, TOGETHER_MAX)
 
     @property
     def has_passed(self) -> bool:

@@ -15,7 +15,7 @@ export function devicePath(name) {
     return parts.some((part) => part === "." || part === "..") ? "" : `devices/${parts.map(encodeURIComponent).join("/")}`;
 }
 
-// Where the states of an actuator are set; "" if the page cannot. places: the platforms that carry it.
+// Where the states of an actuator are set; "" if the page cannot. places: the adopted devices that carry it.
 export function settingPath(iri, places) {
     if (!session.operator || !session.base) return "";
     const device = places.find((one) => one.startsWith(`${session.base}device/`));

@@ -37,6 +37,7 @@ const QUERIES = {
     hosts: "SELECT ?platform ?part WHERE { { ?platform sosa:hosts ?part } UNION { ?platform lighting:hasLamp ?part } }",
     online: `SELECT ?platform ?online ?seen ?unreachable WHERE { ?platform gateway:online ?online
         OPTIONAL { ?platform gateway:lastSeen ?seen } OPTIONAL { ?platform gateway:unreachable ?unreachable } }`,
+    adopted: "SELECT ?device WHERE { ?device gateway:adoption 'adopted' }",
     areas: "SELECT ?device ?area WHERE { ?device gateway:inArea ?where . ?where rdfs:label ?area }",
     labels: "SELECT ?thing ?label WHERE { ?thing rdfs:label ?label }",
 };
@@ -91,7 +92,7 @@ export class Index {
 const KEYS = {
     values: "about", absent: "about", sources: "stream", events: "stream", sensors: "about", features: "about", properties: "about", streams: "about",
     units: "stream", desired: "actuator", reported: "actuator", actuations: "about", controls: "actuator", hosts: "part",
-    online: "platform", areas: "device", labels: "thing",
+    online: "platform", adopted: "device", areas: "device", labels: "thing",
 };
 
 export function sameState(one, other) {
@@ -224,7 +225,7 @@ export class Site {
     // The actuators: { iri, path, label, desired, reported, acknowledged, refused, differs, offline, places }. path: where
     // its states are set, "" where the page cannot.
     actuators() {
-        const { desired, reported, actuations, values, hosts, controls } = this.indexes;
+        const { adopted, desired, reported, actuations, values, hosts, controls } = this.indexes;
         const acts = new Map();
         for (const about of actuations.keys()) {
             const row = actuations.get(about);
@@ -236,7 +237,7 @@ export class Site {
             const acknowledged = act?.result?.value;
             const availability = this.availability(iri), places = hosts.all(iri).map((row) => row.platform.value);
             return {
-                iri, places, path: settingPath(iri, places), desired: want, reported: say, acknowledged, time: act?.result?.time,
+                iri, places, path: settingPath(iri, places.filter((one) => adopted.get(one))), desired: want, reported: say, acknowledged, time: act?.result?.time,
                 label: this.label(iri) || (controls.get(iri) ? localName(controls.get(iri).property.value) : localName(iri)),
                 refused: act?.row.refused?.value ?? "",
                 differs: Boolean(want && (say ? !sameState(want, say) : acknowledged && !sameState(want, acknowledged))),
