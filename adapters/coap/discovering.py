@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import ip_address
@@ -265,12 +265,16 @@ class CoapDiscovering:
             self.feed.note(problem)
         if proposal.device is None:
             return
-        identity, now = proposal.device.identity, {one.about for one in proposal.left_out}
-        for problem in self._left_out.pop(identity, ()):
-            if problem.about not in now:
-                self.feed.note(msgspec.structs.replace(problem, reason=""))
+        identity = proposal.device.identity
+        self._end_left_out(identity, {one.about for one in proposal.left_out})
         if proposal.left_out:
             self._left_out[identity] = proposal.left_out
+
+    def _end_left_out(self, identity: str, but: Container[str] = ()) -> None:
+        """Ends what is listed of a device's links, but for these problems."""
+        for problem in self._left_out.pop(identity, ()):
+            if problem.about not in but:
+                self.feed.note(msgspec.structs.replace(problem, reason=""))
 
     def note(self, place: str, reason: str) -> None:
         self.feed.note(Problem(SOURCE, "", plain(place), plain(reason, 400)))
@@ -292,6 +296,7 @@ class CoapDiscovering:
 
     def _withdraw(self, identity: str) -> None:
         self._announced.discard(identity)
+        self._end_left_out(identity)
         self.feed.announce([], [identity])
 
     def _has(self, identity: str, adoption: Adoption) -> bool:

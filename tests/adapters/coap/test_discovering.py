@@ -28,6 +28,7 @@ from lamplighter.adapters.coap.names import DeviceNames
 from lamplighter.adapters.coap.registrations import Event
 from lamplighter.adapters.coap.server_settings import CoapDiscoverySettings
 from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.networks import Networks
 from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources.exchange import DeviceAnswer, DeviceRequest
@@ -325,14 +326,20 @@ async def test_a_device_with_two_addresses_is_offered_once_if_its_links_name_it(
     assert len(list(distinct(unnamed, (), {}))) == 2
 
 
-async def test_what_nobody_decided_about_is_forgotten_with_its_registration() -> None:
+async def test_what_nobody_decided_about_is_forgotten_with_its_registration(monkeypatch: pytest.MonkeyPatch) -> None:
     gateway = StatesGateway()
     async with discovering(gateway) as one:
-        one.took("restored", registration())
+        some = registration("hall", HALL, Link("/a", (("rt", "temperature"), ("frobnicate", "1"))))
+        one.took("restored", some)
         await settled()
         assert states(gateway) == ["hall proposed"]
-        one.took("ended", registration())
+        (noted,) = (problem for problems in one._left_out.values() for problem in problems)
+        ended: list[Problem] = []
+        monkeypatch.setattr(one.feed, "note", ended.append)
+        one.took("ended", some)
         await until(lambda: states(gateway) == [])
+        assert [(problem.about, problem.reason) for problem in ended] == [(noted.about, "")]
+        assert not one._left_out
 
 
 async def test_an_ignored_device_stays_ignored() -> None:
