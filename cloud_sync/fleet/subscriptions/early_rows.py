@@ -139,7 +139,7 @@ class EarlyMatches:
             return [], {}
         found: dict[MatchKey, dict[str, Any]] = {}
         read: dict[str, int] = {}
-        # A gateway does not know which of its histories it writes. Under the name of another one a match would come twice.
+        # A gateway does not know which of its histories it writes. Under another name a match would come twice.
         forked = {gateway_of(name) for name in landed if name != gateway_of(name)}
         gateways = sorted(({gateway for _, gateway in given} & landed) - forked)
         first = bisect_right(gateways, self._last)
