@@ -186,22 +186,28 @@ class Histories:
                 return False
             if self._manifest.landed_in(history, before.epoch, before.first, before.last):
                 return False
+            if self._manifest.has_next(history, before.sha256):
+                return False  # another one follows it
+            if before.first == 1 and before.epoch > 1:
+                return False  # it says where the epoch before it has ended
             if before.previous is None or self._manifest.is_linked(history, before):
                 return True
             seal = before
         return False
 
     def _hole_of_damage(self, history: LogHistory, seal: Seal) -> str:
-        """The place of a damaged segment behind which a history has landed, and of which another one has records that
-        have not; "" if there is none."""
+        """The place of a damaged segment behind which a history has landed, and whose records have not, if another one
+        has records of it or follows the same one; "" if there is none."""
         damaged = self._damaged(seal.gw)
         damaged.pop(seal.sha256, None)
         following = {one.previous: one.sha256 for one in damaged.values()}
         for one in damaged.values():
             first, last = max(one.first, seal.first), min(one.last, seal.last)
-            if one.epoch != seal.epoch or first > last:
+            if one.previous is not None and one.previous == seal.previous:
+                first, last = one.first, one.last  # only one of both follows that one, also if they are of two epochs
+            elif one.epoch != seal.epoch or first > last:
                 continue
-            landed = self._manifest.landed_in(history, seal.epoch, first, last)
+            landed = self._manifest.landed_in(history, one.epoch, first, last)
             if not without((first, last), [part for _, part in landed]):
                 continue
             behind = one.sha256
