@@ -180,7 +180,7 @@ class Histories:
         """Whether only damaged segments are between a segment and what has landed of a history: their seals name what
         is before them, and what they have is not there in another form."""
         # They may be damaged on the gateway: then they are all that it has, and the rest must not wait for ever.
-        damaged = self._damaged(seal.gw)
+        damaged = self._seals_of_damage(seal.gw)
         while (before := damaged.pop(seal.previous or "", None)) is not None:
             if (before.epoch, before.last) != (seal.epoch, seal.first - 1) and seal.first != 1:
                 return False
@@ -198,7 +198,7 @@ class Histories:
     def _hole_of_damage(self, history: LogHistory, seal: Seal) -> str:
         """The place of a damaged segment behind which a history has landed, and whose records have not, if another one
         has records of it or follows the same one; "" if there is none."""
-        damaged = self._damaged(seal.gw)
+        damaged = self._seals_of_damage(seal.gw)
         damaged.pop(seal.sha256, None)
         following = {one.previous: one.sha256 for one in damaged.values()}
         for one in damaged.values():
@@ -217,7 +217,7 @@ class Histories:
                 behind = following.get(behind, "")
         return ""
 
-    def _damaged(self, gw: str) -> dict[str, Seal]:
+    def _seals_of_damage(self, gw: str) -> dict[str, Seal]:
         """The seals of damaged segments, by the hash of what was sealed."""
         kept = self._manifest.quarantined_objects(gw, DAMAGED)
         sealed = (sealed_range(one.seal, gw) for one in kept)
