@@ -7,8 +7,9 @@ records behind the fork land under its name. So no table mixes two histories.
 
 A segment lands only in a history that it provably continues: it has records that have landed there, or its seal names
 the hash of the segment before it there, or the seal behind it names its own. Any other one waits in quarantine, unless
-the gateway has one history, nothing in quarantine may begin another, and what is before the segment will never come:
-the gateway has said so, or has sealed damaged bytes.
+the gateway has one history, nothing in quarantine may begin another, and what is before the segment may never come: the
+gateway has said so, or what came is damaged, and the seals of the damaged segments prove the same. Until an undamaged
+one has come, other segments with its records wait.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from lamplighter.cloud_sync.fleet.collection.manifest import LogHistory, Manifes
 from lamplighter.cloud_sync.fleet.collection.segment_check import (
     CHAIN,
     CONFLICT,
+    DAMAGED,
     SEQUENCE_MAX,
     Bad,
     Bounds,
@@ -33,8 +35,9 @@ from lamplighter.cloud_sync.fleet.collection.segment_check import (
     CheckedSnapshot,
     lines,
     sealed_range,
+    without,
 )
-from lamplighter.engine.change_log import SegmentName, check, decode, encode
+from lamplighter.engine.change_log import Seal, SegmentName, check, decode, encode
 
 # Histories of one gateway. More are not forks of a gateway, but somebody who writes there.
 HISTORIES_MAX = 16
@@ -72,15 +75,20 @@ class Histories:
         known = self._manifest.histories(seal.gw)
         compared = [(one, self._comparison(one, segment, file)) for one in known]
         fitting = [(one, found) for one, found in compared if found.differing is None]
-        for one, found in fitting:
-            if found.agreed or self._manifest.is_linked(one, seal):
+        proven = [one for one, found in compared if found.agreed or self._manifest.is_linked(one, seal)]
+        may_begin = not proven and len(known) == 1 and not self._is_behind_break(segment) and self._may_begin(segment)
+        for one in known if may_begin else proven:
+            if place := self._hole_of_damage(one, seal):
+                raise Bad(f"it has records of {place}, which is damaged and behind which {one.name} continues", CHAIN)
+        for one, _ in fitting:
+            if one in proven:
                 return Continued(one)
         differing = [(one, found) for one, found in compared if found.differing is not None]
         if not differing:
-            if len(known) == 1 and not self._is_behind_break(segment) and self._may_begin(segment):
+            if may_begin:
                 return Continued(known[0])
             raise Bad(f"{self._proof_text(segment)} has not landed", CHAIN)
-        anchored = [pair for pair in differing if pair[1].agreed or self._manifest.is_linked(pair[0], seal)]
+        anchored = [pair for pair in differing if pair[0] in proven]
         if not anchored and not fitting and (seal.epoch, seal.first) == (1, 1):
             anchored = differing  # another one from the beginning
         # Those that part from it where it parts from an ancestor differ there too.
@@ -148,7 +156,8 @@ class Histories:
         seal, main = segment.seal, LogHistory(segment.seal.gw)
         newest = self._manifest.newest_place(main.name)
         if newest is None:
-            ranges = (sealed_range(one.seal, seal.gw) for one in self._manifest.quarantined_objects(seal.gw))
+            kept = (one for one in self._manifest.quarantined_objects(seal.gw) if one.kind != DAMAGED)
+            ranges = (sealed_range(one.seal, seal.gw) for one in kept)
             return not any(one and (one.epoch, one.first) < (seal.epoch, seal.first) for one in ranges)
         if seal.previous is None:
             return True
@@ -165,15 +174,54 @@ class Histories:
             for gap in lost
         ):
             return True
-        for one in self._manifest.quarantined_objects(seal.gw, "damaged"):
-            other = sealed_range(one.seal, seal.gw)
-            if (
-                other is not None
-                and other.sha256 == one.sha256 == seal.previous
-                and ((other.epoch, other.last) == (seal.epoch, seal.first - 1) or seal.first == 1)
-            ):
-                return self._manifest.is_linked(main, other)
+        return self._is_behind_damage(main, seal)
+
+    def _is_behind_damage(self, history: LogHistory, seal: Seal) -> bool:
+        """Whether only damaged segments are between a segment and what has landed of a history: their seals name what
+        is before them, and what they have is not there in another form."""
+        # They may be damaged on the gateway: then they are all that it has, and the rest must not wait for ever.
+        damaged = self._seals_of_damage(seal.gw)
+        while (before := damaged.pop(seal.previous or "", None)) is not None:
+            if (before.epoch, before.last) != (seal.epoch, seal.first - 1) and seal.first != 1:
+                return False
+            if self._manifest.landed_in(history, before.epoch, before.first, before.last):
+                return False
+            if self._manifest.has_next(history, before.sha256):
+                return False  # another one follows it
+            if before.first == 1 and before.epoch > 1:
+                return False  # it says where the epoch before it has ended
+            if before.previous is None or self._manifest.is_linked(history, before):
+                return True
+            seal = before
         return False
+
+    def _hole_of_damage(self, history: LogHistory, seal: Seal) -> str:
+        """The place of a damaged segment behind which a history has landed, and whose records have not, if another one
+        has records of it or follows the same one; "" if there is none."""
+        damaged = self._seals_of_damage(seal.gw)
+        damaged.pop(seal.sha256, None)
+        following = {one.previous: one.sha256 for one in damaged.values()}
+        for one in damaged.values():
+            first, last = max(one.first, seal.first), min(one.last, seal.last)
+            if one.previous is not None and one.previous == seal.previous:
+                first, last = one.first, one.last  # only one of both follows that one, also if they are of two epochs
+            elif one.epoch != seal.epoch or first > last:
+                continue
+            landed = self._manifest.landed_in(history, one.epoch, first, last)
+            if not without((first, last), [part for _, part in landed]):
+                continue
+            behind = one.sha256
+            for _ in damaged:
+                if self._manifest.has_next(history, behind):
+                    return f"{one.epoch}/{one.first}-{one.last}"
+                behind = following.get(behind, "")
+        return ""
+
+    def _seals_of_damage(self, gw: str) -> dict[str, Seal]:
+        """The seals of damaged segments, by the hash of what was sealed."""
+        kept = self._manifest.quarantined_objects(gw, DAMAGED)
+        sealed = (sealed_range(one.seal, gw) for one in kept)
+        return {one.sha256: one for one in sealed if one is not None}
 
     def _is_behind_break(self, segment: CheckedSegment) -> bool:
         """Whether something in quarantine may begin another history before a segment."""

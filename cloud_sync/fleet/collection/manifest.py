@@ -414,6 +414,11 @@ class Manifest:
                 return False
             before, history = min(before, (history.epoch, history.seq + 1)), history.parent
 
+    def has_next(self, history: LogHistory, sha256: str) -> bool:
+        """Whether a segment has landed in a history that names this one as the one before it."""
+        found = self._db.execute("SELECT 1 FROM seals WHERE gw = ? AND previous = ?", (history.name, sha256)).fetchone()
+        return found is not None
+
     def broken_chain(self, checked: CheckedSegment, history: LogHistory) -> str:
         """Why a segment does not fit between the landed ones of a history; "" if it fits.
 

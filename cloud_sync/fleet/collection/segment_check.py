@@ -51,7 +51,7 @@ BOOTTIME_US_MAX = 2**53
 GAPS_MAX = 10_000
 REASON_CHARACTERS_MAX = 500
 
-NEWER, CHAIN, CONFLICT = "newer", "chain", "conflict"
+DAMAGED, NEWER, CHAIN, CONFLICT = "damaged", "newer", "chain", "conflict"
 
 _TIME = re.compile(
     r"(?:19[7-9]|20\d|21\d)\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-](?:0\d|1[0-4]):[0-5]\d)", re.ASCII
@@ -69,7 +69,7 @@ class Bad(Exception):
     here. gaps: that a segment reports which is whole, and waits.
     """
 
-    def __init__(self, reason: str, kind: str = "damaged", gaps: tuple[Gap, ...] = ()) -> None:
+    def __init__(self, reason: str, kind: str = DAMAGED, gaps: tuple[Gap, ...] = ()) -> None:
         super().__init__(printable(reason))
         self.kind = kind
         self.gaps = gaps

@@ -14,9 +14,11 @@ from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subscriptions.early_objects import OBJECT_BYTES_MAX
 from lamplighter.cloud_sync.fleet.subscriptions.push import read_pushed, write_pushed
-from lamplighter.engine.errors import UpstreamError
+from lamplighter.engine.client.files import json_document
+from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
 _AT_ONCE = 1000
+_SENT = "subscriptions", "orders.json"
 
 
 def change_orders(lake: Lake, selection: Selection, *, dry_run: bool = False) -> int:
@@ -27,6 +29,24 @@ def change_orders(lake: Lake, selection: Selection, *, dry_run: bool = False) ->
     if changed and not dry_run:
         write_pushed(lake, [one for one in after if one is not None])
     return changed
+
+
+def remove_sent_orders(lake: Lake, selection: OfGateway, *, dry_run: bool = False) -> int:
+    """Removes orders of update sinks to a gateway, and those of its events, from the list of those without an answer.
+    Returns their number. Raises ConfigurationError if it is damaged."""
+    path = lake.path(*_SENT)
+    try:
+        content = json_document(lake.fs.cat_file(path))
+        kept = [one for one in content["orders"] if one["gateway"] != selection.gateway]
+        kept = [one for one in kept if not selection.has(one["source"])]
+        removed = len(content["orders"]) - len(kept)
+    except FileNotFoundError:
+        return 0
+    except (msgspec.DecodeError, KeyError, TypeError) as error:
+        raise ConfigurationError(f"{path}: damaged: {error}; remove it, and run the command again") from error
+    if removed and not dry_run:
+        lake.write(msgspec.json.encode({**content, "orders": kept}) + b"\n", *_SENT)
+    return removed
 
 
 def sent_ahead(lake: Lake, selection: Selection) -> bool:

@@ -18,7 +18,6 @@ from lamplighter.cloud_sync.fleet.collection.forgetting import forget_gateway
 from lamplighter.cloud_sync.fleet.deletion import landed, notified, pushed, rewriting, subject
 from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, OutdatedRecords, Selection
 from lamplighter.cloud_sync.fleet.deletion.subject import OfSubject
-from lamplighter.cloud_sync.fleet.delivery.sent_orders import forget_orders
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.forgotten import FOLDER, ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS
@@ -68,7 +67,7 @@ def counts(
     found["dead letters"] = notified.remove_dead_letters(lake, selection, dry_run=True)
     found["delivered files"], _ = notified.remove_delivered(lake, selection, say, dry_run=True)
     if isinstance(selection, OfGateway):
-        found[SENT] = forget_orders(lake, selection.gateway, dry_run=True)
+        found[SENT] = pushed.remove_sent_orders(lake, selection, dry_run=True)
     found[PUSHED] = pushed.change_orders(lake, selection, dry_run=True)
     if destination is not None:
         gateways = pushed.gateways_ahead(lake, selection)
@@ -153,7 +152,7 @@ def _remove(
         rewriting.collapse(lake, selection)
         rewriting.collapse_streams(lake, selection)
     if isinstance(selection, OfGateway):
-        forget_orders(lake, selection.gateway)
+        pushed.remove_sent_orders(lake, selection)
     notified.remove_dead_letters(lake, selection)
     whole &= notified.remove_delivered(lake, selection, say)[1]
     if lake.names(RESULTS):

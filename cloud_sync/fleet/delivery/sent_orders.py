@@ -17,7 +17,6 @@ import msgspec
 from lamplighter.cloud_sync.fleet.delivery.cursors import SinkName
 from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.lake.folder import gateway_of
 from lamplighter.cloud_sync.orders import Kind, OrderAnswer
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -171,16 +170,6 @@ class OrderDesk:
         except BaseException:
             self._changed = True
             raise
-
-
-def forget_orders(lake: Lake, gateway: str, *, dry_run: bool = False) -> int:
-    """Removes orders to a gateway, and those of its events, from the file. Returns their number. Raises
-    ConfigurationError if it is damaged."""
-    orders = _load_orders(lake)
-    kept = [one for one in orders if gateway not in (one.gateway, gateway_of(one.source))]
-    if len(kept) < len(orders) and not dry_run:
-        _write_orders(lake, kept)
-    return len(orders) - len(kept)
 
 
 def _write_orders(lake: Lake, orders: Iterable[SentOrder]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import Random
@@ -67,12 +67,12 @@ class DeliveryParts:
     make: MakeSink
     reading: Executor
     writing: Executor
-    answering: Executor
     clock: DeliveryClock = DeliveryClock()
     chance: Random = field(default_factory=Random)
     give_up_s: float = GIVE_UP_S
     check_lock: Callable[[], None] = lambda: None
     desk: OrderDesk | None = None
+    answering: Executor = field(default_factory=lambda: ThreadPoolExecutor(1))
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BLOCKING_MAX))
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.cloud_sync.early_notifications import EarlyNotification
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
+from lamplighter.cloud_sync.fleet.lake.folder import gateway_of
 from lamplighter.cloud_sync.fleet.lazy import F, pa, pc
 from lamplighter.cloud_sync.fleet.subscriptions.early_objects import CELLS_MAX, EarlyNotificationObjects, is_small
 from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription, MatchRow
@@ -119,7 +120,8 @@ class EarlyMatches:
         """New rows of `matches`; and for each gateway the last object that was read for them.
 
         Rows without a commit, of other versions, of subscriptions that the gateway was not given, of segments that are
-        matched already, and of gateways with too many matches that wait for their segments are left to Spark.
+        matched already, of gateways with several histories, and of those with too many matches that wait for their
+        segments are left to Spark.
         """
         wanted = {
             (one.record.id, one.record.version): one for one in followed if not spark_reasons(one.record, one.query)
@@ -137,7 +139,9 @@ class EarlyMatches:
             return [], {}
         found: dict[MatchKey, dict[str, Any]] = {}
         read: dict[str, int] = {}
-        gateways = sorted({gateway for _, gateway in given} & landed)
+        # A gateway does not know which of its histories it writes. Under another name a match would come twice.
+        forked = {gateway_of(name) for name in landed if name != gateway_of(name)}
+        gateways = sorted(({gateway for _, gateway in given} & landed) - forked)
         first = bisect_right(gateways, self._last)
         for gateway in [*gateways[first:], *gateways[:first]]:  # each one is the first in its turn
             mine = {key: one for key, one in wanted.items() if (key[0], gateway) in given}

@@ -170,6 +170,49 @@ def test_what_is_behind_a_break_waits_and_the_gateway_keeps_it(site: Site) -> No
     assert len(list((site.source / "gw-1").glob(f"{behind.stem}*{LANDED}"))) == 1
 
 
+@pytest.mark.parametrize("bad", [(0,), (1,), (1, 2), (3,)], ids=str)
+def test_segments_that_are_damaged_on_the_card_hold_up_nothing_else(site: Site, bad: tuple[int, ...]) -> None:
+    life = Life(0)
+    for _ in range(4):
+        life.write(5)
+        life.seal()
+    life.new_epoch()
+    life.seal()
+    for number, one in enumerate(life.sealed):
+        site.ship(Written(one.seal, one.data[:-3]) if number in bad else one)
+    site.collect()
+    assert len(site.quarantined()) == len(bad)
+    good = [line for number, line in enumerate(life.lines) if number // 5 not in bad]
+    assert site.histories() == {"gw-1": good}
+
+
+def test_another_life_does_not_fill_the_hole_of_a_damaged_segment(site: Site) -> None:
+    first = Life(0)
+    first.write(5)
+    site.ship(*first.seal())
+    site.collect()
+    first.write(3)
+    restored = first.copied(1)
+    first.write(7)
+    (damaged,) = first.seal()
+    first.write(5)
+    site.ship(Written(damaged.seal, damaged.data[:-3]), *first.seal())
+    site.collect()
+    assert [len(lines) for lines in site.histories().values()] == [10], "the next one has landed behind the hole"
+    restored.write(2)
+    (other,) = restored.seal()
+    site.ship(other)
+    site.collect()
+    assert any("it has records of 1/6-15, which is damaged" in reason for reason in site.quarantined())
+    site.ship(damaged)
+    site.collect()
+    assert site.histories() == {"gw-1": first.lines, "gw-1~2": restored.lines}
+    restored.write(2)
+    site.ship(*restored.seal())
+    site.collect()
+    assert site.histories() == {"gw-1": first.lines, "gw-1~2": restored.lines}
+
+
 @pytest.mark.parametrize("late", [[1], [14, 15], list(range(1, 15))], ids=["second", "middle", "before the first"])
 def test_more_may_wait_than_a_turn_checks(site: Site, late: list[int]) -> None:
     life = Life(0)

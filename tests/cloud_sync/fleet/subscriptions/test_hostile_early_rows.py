@@ -124,6 +124,13 @@ def test_what_was_not_given_to_a_gateway_is_left_to_spark(ahead: _Ahead) -> None
     assert ahead.take() == [(GOOD, "cold", 1)]
 
 
+def test_a_gateway_with_several_histories_is_left_to_spark(ahead: _Ahead) -> None:
+    ahead.write(1, told(1))
+    ahead.write(1, told(1, gateway=GOOD), gateway=GOOD)
+    (ahead.folder / f"lake/segments/{EVIL}~2").mkdir()
+    assert ahead.take() == [(GOOD, "hot", 1)]
+
+
 def test_thousands_of_objects_without_a_sound_line_are_passed_within_bounds(
     ahead: _Ahead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
