@@ -35,7 +35,8 @@ def steps(console: str) -> list[tuple[list[str], str]]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "apps").mkdir()
-    (tmp_path / "lamplighter.toml").touch()
+    # Not the default ports: `check` names one that a test beside this one uses.
+    (tmp_path / "lamplighter.toml").write_text("[http]\nport = 0\n[websocket]\nport = 0\n")
     return tmp_path
 
 
