@@ -42,6 +42,8 @@ _APART = ("tests/faults/", "tests/properties/", "tests/benchmarks/test_sub_engin
 
 _DEFAULT_PORTS = ("tests/e2e/test_demo.py", "tests/e2e/test_demo_keys.py", "tests/packaging/test_wheel.py")
 """They start a gateway on the ports of the settings' defaults, so one process runs them."""
+_CONTAINERS = ("tests/systemd/test_services.py", "tests/systemd/test_versions.py")
+"""Their containers have one cgroup, that of the process, so one process runs them."""
 _PARSING = ("tests/test_architecture.py", "tests/test_shape.py", "tests/test_docs.py")
 """They parse every module, so one process runs them."""
 _FLEET = "tests/cloud_sync/fleet/"
@@ -137,7 +139,7 @@ def pytest_timeout_cancel_timer() -> bool:
 def _group_of(nodeid: str) -> str:
     if nodeid.startswith(_APART):
         return nodeid
-    together = next((files[0] for files in (_DEFAULT_PORTS, _PARSING) if nodeid.startswith(files)), None)
+    together = next((files[0] for files in (_DEFAULT_PORTS, _CONTAINERS, _PARSING) if nodeid.startswith(files)), None)
     return together or nodeid.partition("::")[0]
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.components import require_command
@@ -36,18 +37,36 @@ def release() -> str:
     return found[1]
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """What only one process of the tests may do at a time."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    with (WORK / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def remove(folder: Path) -> None:
+    """Not what is mounted there: while a tree is made, /dev/shm of this machine is."""
+    run("rm", "-rf", "--one-file-system", str(folder))
+
+
 def base_tree() -> Path:
     """Debian's packages that the tests need, made once."""
     suite = release()
     name = hashlib.sha256(" ".join((suite, *PACKAGES)).encode()).hexdigest()[:12]
     tree = WORK / f"{suite}-{name}"
-    if not tree.exists():
-        WORK.mkdir(parents=True, exist_ok=True)
-        made = tree.with_suffix(".new")
-        shutil.rmtree(made, ignore_errors=True)
-        options = ["--variant=minbase", f"--include={','.join(PACKAGES)}", '--aptopt=APT::Install-Recommends "false"']
-        run(require_command("mmdebstrap"), *options, suite, str(made))
-        made.rename(tree)
+    with alone():
+        if not tree.exists():
+            made = tree.with_suffix(".new")
+            remove(made)
+            options = [
+                "--variant=minbase",
+                f"--include={','.join(PACKAGES)}",
+                '--aptopt=APT::Install-Recommends "false"',
+            ]
+            run(require_command("mmdebstrap"), *options, suite, str(made))
+            made.rename(tree)
     return tree
 
 
@@ -57,20 +76,20 @@ def built_package(tree: Path) -> Path:
     if tree != ROOT and not tools.exists():
         tools.parent.mkdir(parents=True, exist_ok=True)
         tools.symlink_to(ROOT / "build/deb/tools")
-    built = run("bash", str(tree / "image/deb/build.sh")).splitlines()[-1]
+    with alone():
+        built = run("bash", str(tree / "image/deb/build.sh")).splitlines()[-1]
     return Path(built.removeprefix("deb: ").partition(",")[0])
 
 
 def rebuild(package: Path, target: Path, version: str, change: Callable[[Path], None]) -> None:
     """The same package as another version, with some of its files changed."""
-    tree = WORK / "rebuilt"
-    run("rm", "-rf", str(tree))
+    tree = WORK / f"rebuilt-{os.getpid()}"
     run("dpkg-deb", "--raw-extract", str(package), str(tree))
     control = tree / "DEBIAN/control"
     control.write_text(re.sub("(?m)^Version: ", f"Version: {version}", control.read_text()))
     change(tree)
     run("dpkg-deb", "--build", "-Znone", "--root-owner-group", str(tree), str(target))
-    run("rm", "-rf", str(tree))
+    remove(tree)
 
 
 def run(*command: str) -> str:
@@ -84,7 +103,7 @@ class Machine:
 
     def __init__(self, name: str) -> None:
         self.root = WORK / name
-        shutil.rmtree(self.root, ignore_errors=True)
+        remove(self.root)
         run("cp", "-a", "--reflink=auto", str(base_tree()), str(self.root))
         # Nothing is asked of a systemd of this machine: there may be none.
         command = [
@@ -122,7 +141,7 @@ class Machine:
         except subprocess.TimeoutExpired:
             self._container.kill()
             self._container.wait(30)
-        shutil.rmtree(self.root, ignore_errors=True)
+        remove(self.root)
 
     def _command(self, command: str) -> list[str]:
         return ["nsenter", "--target", str(self._init), "--all", "sh", "-c", command]

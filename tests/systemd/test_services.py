@@ -119,7 +119,7 @@ def test_installed_it_runs(machine: Machine) -> None:
     machine.wait(lambda: all_is_well(machine), 60, "the services")
     # The clock is that of the machine which runs the tests.
     status = machine.show("lamplighter-gateway", "StatusText")
-    assert re.fullmatch(r"(clock degraded: .*; )?4 subscriptions, [0-9.]+ updates/s(, log synced)?", status), status
+    assert re.fullmatch(r"(clock degraded: .*; )?5 subscriptions, [0-9.]+ updates/s(, log synced)?", status), status
     assert machine.show("lamplighter-gateway", "User") == "lamplighter"
     # No broker and no destination are named, so these two have nothing to do, which is no failure.
     assert machine.show("lamplighter-mqtt", "ActiveState") == "inactive"
