@@ -223,7 +223,8 @@ def test_a_reload_applies_what_is_good_and_refuses_what_is_not(machine: Machine)
         machine.put(SETTINGS, before.replace("\nenabled = true\n", f"\nenabled = true\n{mistake}\n", 1))
         assert machine.code("systemctl reload lamplighter-gateway") != 0
         assert mistake.partition(" ")[0] in machine.journal("--unit=lamplighter-gateway --lines=20")
-        assert min(machine.code("systemctl reload lamplighter-coap"), 1) == of_adapters
+        told = machine.code("systemctl reload lamplighter-coap")
+        assert min(told, 1) == of_adapters, machine.journal("--unit=lamplighter-coap --lines=20")
     machine.put(SETTINGS, before + "[limits]\nevaluation_ms_max = 0\n")
     assert machine.code("systemctl reload lamplighter-gateway") != 0
     assert "limits.evaluation_ms_max" in machine.journal("--unit=lamplighter-gateway --lines=20")
