@@ -155,4 +155,5 @@ def test_no_password_in_an_address_is_shown(tmp_path: Path, table: str, key: str
     file.write_text(f"[{table}]\n{key} = {value!r}\n" + ("secret_file = 'x'\n" if key == "origin" else ""))
     with pytest.raises(ConfigurationError, match=re.escape(table)) as refused:
         read_settings(file)
-    assert "hun" not in str(refused.value) and "er2" not in str(refused.value)
+    told = str(refused.value).replace(str(tmp_path), "")  # which may be of worker2
+    assert "hun" not in told and "er2" not in told
