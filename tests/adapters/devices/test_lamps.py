@@ -187,7 +187,7 @@ async def test_a_failed_command_is_repeated_with_all_its_parts(monkeypatch: pyte
     async with lamp() as (gateway, broker, one):
         broker.failures = 2
         desire(gateway, state="true", brightness="9")
-        await until(lambda: one.counters.acknowledged == 2)
+        await until(lambda: one.counters.acknowledged >= 2)
         await settled()
         assert broker.payloads()[0] == broker.payloads()[-1] == '{"state": "ON", "brightness": 9}'
         assert one.states().waiting == 0
