@@ -71,7 +71,7 @@ ROOMS = {
         {"log"},
         {"devices", "history", "monitoring"},
         {"loop"},
-        {"gates"},
+        {"gates", "local_time"},
         {"service"},
         {"cli"},
         {"__main__"},

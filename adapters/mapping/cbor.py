@@ -45,10 +45,10 @@ class _Tags(dict[int, Callable[[Any, bool], Any]]):
     """All tags: their items are taken as they are, but decimal fractions."""
 
     def __missing__(self, tag: int) -> Callable[[Any, bool], Any]:
-        return _decimal_fraction if tag == _DECIMAL_FRACTION else _untagged
+        return _decimal_fraction if tag == _DECIMAL_FRACTION else _content_of_tag
 
 
-def _untagged(item: Any, immutable: bool) -> Any:
+def _content_of_tag(item: Any, immutable: bool) -> Any:
     return item
 
 

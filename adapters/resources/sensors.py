@@ -165,7 +165,7 @@ class ResourceSensors:
         before, self._rules = self._rules, tuple(rules)
         redescribed = self._owners.forget(changed_reads(before, self._rules))
         self._commits.describe_again(redescribed)
-        wanted = self._grouped(rules)
+        wanted = self._group(rules)
         for key, source in list(self._sources.items()):
             if key not in wanted or self._observed_resource(key, wanted[key][0]) != source.resource:
                 self._end(source)
@@ -240,7 +240,7 @@ class ResourceSensors:
 
     # Rules
 
-    def _grouped(self, rules: Iterable[ResourceRule]) -> dict[_Key, list[ResourceRule]]:
+    def _group(self, rules: Iterable[ResourceRule]) -> dict[_Key, list[ResourceRule]]:
         """The rules by what is followed for them."""
         found: dict[_Key, list[ResourceRule]] = {}
         for rule in rules:

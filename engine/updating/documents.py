@@ -175,7 +175,7 @@ def _quads(
             quads = list(dict.fromkeys(_canonical(quads_of_lines(lines))))
             check_terms(quads, term_bytes_max)
             if graph is not None:
-                quads = [_placed(quad, graph) for quad in quads]
+                quads = [_in_graph(quad, graph) for quad in quads]
             # In full terms: with prefixes, a small document can stand for a very large one.
             size += sum(len(s) + len(p) + len(o) + len(g or "") + 6 for s, p, o, g in quads)
             if size > bytes_max:
@@ -312,7 +312,7 @@ def _canonical(quads: Sequence[Quad]) -> Sequence[Quad]:
     return [quad if quad[2] not in forms else quad._replace(o=forms[quad[2]]) for quad in quads]
 
 
-def _placed(quad: Quad, graph: Term) -> Quad:
+def _in_graph(quad: Quad, graph: Term) -> Quad:
     if quad.g is not None:
         raise UnsupportedRequestError(f"the document names the graph {quad.g} itself; load it without graph")
     return quad._replace(g=graph)

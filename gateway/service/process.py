@@ -31,6 +31,7 @@ from lamplighter.gateway.gates.listeners import HANDSHAKES_MAX
 from lamplighter.gateway.gates.opening import Gates, Protection, check_protection
 from lamplighter.gateway.gates.outbox import SendBudget
 from lamplighter.gateway.gates.websocket import websocket_gate
+from lamplighter.gateway.local_time.service import LocalTime
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.recovery_attempt import RecoveryAttempt, recover_with_retries
 from lamplighter.gateway.loop.runner import Runner
@@ -317,6 +318,7 @@ async def _serve(
         ),
         AsyncExitStack() as stack,
     ):
+        await stack.enter_async_context(background(LocalTime(runner).keep(), stop))
         for door in api_list:
             await stack.enter_async_context(background(door.run(), stop))
         yield

@@ -9,6 +9,7 @@ import msgspec
 
 from lamplighter.adapters.specs import ADAPTERS
 from lamplighter.gateway.settings import QuotaSettings, Settings
+from lamplighter.gateway.settings.place import PlaceSettings
 
 # Keys, by table, that take effect with the next request.
 LIVE: dict[str, frozenset[str]] = {
@@ -25,6 +26,7 @@ LIVE: dict[str, frozenset[str]] = {
         }
     ),
     "delayed": frozenset({"pending_max", "missed"}),
+    "place": frozenset(PlaceSettings.__struct_fields__),
     "quotas": frozenset(QuotaSettings.__struct_fields__),
     "security": frozenset(
         {

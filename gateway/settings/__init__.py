@@ -1,7 +1,7 @@
 """`lamplighter.toml` -> typed settings, read once; each part receives its own table.
 
-security: the table of this name; reasoning: ``[inference]`` and ``[shacl]``; deliveries: ``[webhooks]`` and ``[ldn]``;
-``[mqtt]``, ``[coap]``, ``[http_devices]``, ``[modbus]`` and ``[sync]`` belong to their packages; the other
+security, place: the tables of these names; reasoning: ``[inference]`` and ``[shacl]``; deliveries: ``[webhooks]`` and
+``[ldn]``; ``[mqtt]``, ``[coap]``, ``[http_devices]``, ``[modbus]`` and ``[sync]`` belong to their packages; the other
 tables are here. An unknown key or a bad value stops the start; the error names file, line and key (refusals). No store
 is loaded, so that the adapters' processes read the same model.
 """
@@ -37,6 +37,7 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.term_bounds import TERM_BYTES_LEAST, TERM_BYTES_MAX, TERM_BYTES_MOST
 from lamplighter.engine.terms import iri
 from lamplighter.gateway.settings.deliveries import EntitySubscriptionSettings, LdnSettings, WebhookSettings
+from lamplighter.gateway.settings.place import PlaceSettings, check_place
 from lamplighter.gateway.settings.reasoning import InferenceSettings, ShaclSettings, check_shacl, graph_terms
 from lamplighter.gateway.settings.refusals import place_text, refusals
 from lamplighter.gateway.settings.security import SecuritySettings
@@ -239,6 +240,7 @@ class Settings(_Table, frozen=True):
     """The whole file. ``folder`` is where it stands: `mapping/` and `apps/` are beside it."""
 
     gateway: GatewaySettings = GatewaySettings()
+    place: PlaceSettings = PlaceSettings()
     http: HttpSettings = HttpSettings()
     websocket: WebsocketSettings = WebsocketSettings()
     query: QuerySettings = QuerySettings()
@@ -304,11 +306,16 @@ def _own_faults(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
             check()
         except ValueError as error:
             yield names, str(error)
-    try:
-        check_shacl(settings.shacl)
-    except ValueError as error:
-        key, problem = error.args
-        yield ("shacl", key), problem
+    tables: list[tuple[str, Callable[[], object]]] = [
+        ("place", lambda: check_place(settings.place)),
+        ("shacl", lambda: check_shacl(settings.shacl)),
+    ]
+    for table, check_table in tables:
+        try:
+            check_table()
+        except ValueError as error:
+            key, problem = error.args
+            yield (table, key), problem
 
 
 def _check_base_iri(base_iri: str) -> None:
