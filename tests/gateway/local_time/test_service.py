@@ -1,0 +1,139 @@
+"""Local time in a gateway: a commit at each instant, after a start what holds then, and faults that are named."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from lamplighter.engine.terms import is_literal, lexical
+from lamplighter.gateway.local_time.service import PERIODS_MAX, LocalTime
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.settings import Settings
+from tests.support.event_loops import until
+from tests.support.gateway_parts import FakeClock, records, recovered, running, update
+
+PREFIX = "PREFIX : <http://example.org/> PREFIX gateway: <http://lamplighter.example/ns/gateway#> "
+NIGHT = PREFIX + 'INSERT DATA { :night gateway:begins "sunset" ; gateway:ends "07:00" }'
+PLACE = {"time_zone": "Europe/Berlin", "latitude": 52.52, "longitude": 13.4}
+
+
+@asynccontextmanager
+async def keeping(data: Path, clock: FakeClock, **place: object) -> AsyncIterator[Runner]:
+    """A gateway that keeps local time. `FakeClock` begins at 3:00 in Berlin."""
+    settings = msgspec.convert({"place": place}, Settings)
+    async with running(recovered(data, clock, settings=settings)) as runner:
+        task = asyncio.create_task(LocalTime(runner).keep())
+        try:
+            yield runner
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+NIGHT_IRI = "<http://example.org/night>"
+PLACE_IRI = "<http://lamplighter.local/place>"
+
+
+def said(runner: Runner, subject: str = NIGHT_IRI) -> dict[str, str]:
+    """What the dataset says: local names of properties -> values."""
+    quads = runner._engine.store.quads(None)
+    return {
+        quad.p.rpartition("#")[2][:-1]: lexical(quad.o) for quad in quads if quad.s == subject and is_literal(quad.o)
+    }
+
+
+async def until_said(runner: Runner, holds: Callable[[dict[str, str]], bool], subject: str = NIGHT_IRI) -> None:
+    await until(lambda: holds(said(runner, subject)), "what is said of local time")
+
+
+async def test_period_changes_at_its_instants_and_each_is_one_commit(tmp_path: Path, quick_looks: None) -> None:
+    clock = FakeClock()
+    async with keeping(tmp_path, clock, **PLACE) as runner:
+        await update(runner, NIGHT)
+        await until_said(runner, lambda night: night.get("active") == "true")
+        assert said(runner)["changesAt"] == "2026-11-21T06:00:00Z"
+        clock.advance(4 * 3600)
+        await until_said(runner, lambda night: night["active"] == "false")
+        assert said(runner)["changesAt"].startswith("2026-11-21T15:0")  # sunset, 16:05 in Berlin
+    causes = [record.cause.id for record in records(tmp_path) if record.cause and record.cause.kind == "local-time"]
+    assert [cause[:16] for cause in causes] == ["2026-11-21T02:00", "2026-11-21T02:00", "2026-11-21T06:00"]
+
+
+async def test_start_says_what_holds_then(tmp_path: Path, quick_looks: None) -> None:
+    clock = FakeClock()
+    async with keeping(tmp_path, clock, **PLACE) as runner:
+        await update(runner, NIGHT)
+        await until_said(runner, lambda night: night.get("active") == "true")
+    clock.reboot("boot-2", off_s=8 * 3600)
+    async with keeping(tmp_path, clock, **PLACE) as runner:
+        await until_said(runner, lambda night: night["active"] == "false")
+        await until_said(runner, lambda place: place.get("daylight") == "true", PLACE_IRI)
+        place = said(runner, PLACE_IRI)
+        assert place == {"daylight": "true", "localDate": "2026-11-21", "localWeekday": "Saturday"}
+
+
+async def test_untrusted_clock_says_nothing_anew(tmp_path: Path, quick_looks: None) -> None:
+    clock = FakeClock(trusted=False)
+    async with keeping(tmp_path, clock, **PLACE) as runner:
+        await update(runner, NIGHT)
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert "active" not in said(runner)
+        clock.synchronised = True
+        await until_said(runner, lambda night: night.get("active") == "true")
+
+
+async def test_faults_are_named_and_go_with_their_cause(tmp_path: Path, quick_looks: None) -> None:
+    async with keeping(tmp_path, FakeClock(), time_zone="Europe/Berlin") as runner:
+        await update(runner, NIGHT)
+        await until_said(runner, lambda night: "latitude and longitude" in night.get("periodProblem", ""))
+        await update(runner, PREFIX + 'DELETE DATA { :night gateway:begins "sunset" }')
+        await until_said(runner, lambda night: "gateway:begins; this one has 0" in night.get("periodProblem", ""))
+        await update(runner, PREFIX + 'INSERT DATA { :night gateway:begins "22:00" }')
+        await until_said(runner, lambda night: night.get("active") == "true" and "periodProblem" not in night)
+
+
+async def test_what_others_say_is_corrected_and_goes_with_the_declaration(tmp_path: Path, quick_looks: None) -> None:
+    async with keeping(tmp_path, FakeClock(), **PLACE) as runner:
+        await update(runner, NIGHT)
+        await until_said(runner, lambda night: night.get("active") == "true")
+        await update(
+            runner,
+            PREFIX + "DELETE DATA { :night gateway:active true } ; "
+            "INSERT DATA { :night gateway:active false, [] . [] gateway:active true }",
+        )
+        await until_said(runner, lambda night: night.get("active") == "true")
+        await update(runner, PREFIX + 'DELETE DATA { :night gateway:begins "sunset" ; gateway:ends "07:00" }')
+        await until_said(runner, lambda night: not night.keys() & {"changesAt", "periodProblem"})
+
+
+async def test_place_that_leaves_the_settings_takes_along_what_was_said(tmp_path: Path, quick_looks: None) -> None:
+    async with keeping(tmp_path, FakeClock(), **PLACE) as runner:
+        await update(runner, NIGHT)
+        await until_said(runner, lambda night: night.get("active") == "true")
+        await runner.apply(Settings())
+        await until_said(runner, lambda night: night.keys() == {"begins", "ends"})
+        await until_said(runner, lambda place: not place, PLACE_IRI)
+
+
+async def test_more_periods_than_there_may_be_cost_no_more(tmp_path: Path, quick_looks: None) -> None:
+    many = " ".join(f':p{n} gateway:begins "22:00" ; gateway:ends "07:00" .' for n in range(PERIODS_MAX + 50))
+    async with keeping(tmp_path, FakeClock(), **PLACE) as runner:
+        await update(runner, f"{PREFIX} INSERT DATA {{ {many} }}")
+
+        def active() -> int:
+            return sum(quad.p.endswith("#active>") for quad in runner._engine.store.quads(None))
+
+        await until(lambda: active() == PERIODS_MAX, "the periods")
+        clock = runner.log.clock
+        assert isinstance(clock, FakeClock)
+        clock.step(timedelta(hours=1))
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert active() == PERIODS_MAX
