@@ -56,9 +56,15 @@ _LOOK_S: Final = 10.0  # so that a step of the clock, a reload of [place] and a 
 _PAUSE_S: Final = 0.1  # between two updates, if others write what is said here
 _AGAIN_S: Final = 1.0, 60.0
 
+
+def _branch(name: Term) -> str:
+    return f"{{ ?about {name} ?o BIND({name} AS ?p) }}"
+
+
 _DECLARED: Final = frozenset(map(iri, (BEGINS, ENDS, ON_WEEKDAY)))
 _SAID: Final = frozenset(map(iri, (ACTIVE, CHANGES_AT, PERIOD_PROBLEM, LOCAL_DATE, LOCAL_WEEKDAY, DAYLIGHT)))
-_QUERY: Final = f"SELECT ?about ?p ?o {{ ?about ?p ?o VALUES ?p {{ {' '.join(sorted(_DECLARED | _SAID))} }} }}"
+# A branch for each predicate, so that commits without any of them cost nothing.
+_QUERY: Final = f"SELECT ?about ?p ?o {{ {' UNION '.join(map(_branch, sorted(_DECLARED | _SAID)))} }}"
 _NO_POSITION: Final = "sunrise and sunset need a place: set latitude and longitude of [place] in the settings"
 
 Properties = dict[Term, set[Term]]

@@ -37,7 +37,7 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.term_bounds import TERM_BYTES_LEAST, TERM_BYTES_MAX, TERM_BYTES_MOST
 from lamplighter.engine.terms import iri
 from lamplighter.gateway.settings.deliveries import EntitySubscriptionSettings, LdnSettings, WebhookSettings
-from lamplighter.gateway.settings.place import PlaceSettings, check_place
+from lamplighter.gateway.settings.place import PlaceSettings, place_faults
 from lamplighter.gateway.settings.reasoning import InferenceSettings, ShaclSettings, check_shacl, graph_terms
 from lamplighter.gateway.settings.refusals import place_text, refusals
 from lamplighter.gateway.settings.security import SecuritySettings
@@ -306,16 +306,13 @@ def _own_faults(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
             check()
         except ValueError as error:
             yield names, str(error)
-    tables: list[tuple[str, Callable[[], object]]] = [
-        ("place", lambda: check_place(settings.place)),
-        ("shacl", lambda: check_shacl(settings.shacl)),
-    ]
-    for table, check_table in tables:
-        try:
-            check_table()
-        except ValueError as error:
-            key, problem = error.args
-            yield (table, key), problem
+    for key, problem in place_faults(settings.place):
+        yield ("place", key), problem
+    try:
+        check_shacl(settings.shacl)
+    except ValueError as error:
+        key, problem = error.args
+        yield ("shacl", key), problem
 
 
 def _check_base_iri(base_iri: str) -> None:

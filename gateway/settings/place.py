@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import tzinfo
 from typing import Annotated
 from zoneinfo import ZoneInfo
@@ -27,15 +28,15 @@ class PlaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return None if self.latitude is None or self.longitude is None else (self.latitude, self.longitude)
 
 
-def check_place(settings: PlaceSettings) -> None:
-    """Raises ValueError with the key and the problem."""
+def place_faults(settings: PlaceSettings) -> Iterator[tuple[str, str]]:
+    """The keys that are wrong, and why."""
     for key, other in (("latitude", "longitude"), ("longitude", "latitude")):
         if getattr(settings, key) is not None and getattr(settings, other) is None:
-            raise ValueError(key, f"{other} is missing; set both, or neither")
+            yield key, f"{other} is missing; set both, or neither"
     try:
         time_zone(settings.time_zone)
     except ValueError as error:
-        raise ValueError("time_zone", str(error)) from error
+        yield "time_zone", str(error)
 
 
 def time_zone(name: str) -> tzinfo:

@@ -62,7 +62,9 @@ async def test_period_changes_at_its_instants_and_each_is_one_commit(tmp_path: P
         await until_said(runner, lambda night: night["active"] == "false")
         assert said(runner)["changesAt"].startswith("2026-11-21T15:0")  # sunset, 16:05 in Berlin
     causes = [record.cause.id for record in records(tmp_path) if record.cause and record.cause.kind == "local-time"]
-    assert [cause[:16] for cause in causes] == ["2026-11-21T02:00", "2026-11-21T02:00", "2026-11-21T06:00"]
+    # The first one may say both of the place and of the period.
+    instants = [cause[:16] for cause in causes]
+    assert instants in (["2026-11-21T02:00"] * n + ["2026-11-21T06:00"] for n in (1, 2))
 
 
 async def test_start_says_what_holds_then(tmp_path: Path, quick_looks: None) -> None:
