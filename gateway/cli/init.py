@@ -21,8 +21,18 @@ from lamplighter.engine.protocol.jsap import parse
 from lamplighter.engine.terms import iri
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.console import ask, print_json
-from lamplighter.gateway.cli.options import SYSTEM_CONFIG, add_json, config_file, config_folder
-from lamplighter.gateway.cli.templates import TEMPLATES, Choice, Template, mapping_text, profile_text
+from lamplighter.gateway.cli.init_options import declare_templates
+from lamplighter.gateway.cli.options import SYSTEM_CONFIG, config_file, config_folder
+from lamplighter.gateway.cli.templates import (
+    TEMPLATES,
+    Choice,
+    Dimming,
+    Span,
+    Template,
+    mapping_text,
+    profile_text,
+)
+from lamplighter.gateway.local_time.times import TimeOfDay
 from lamplighter.gateway.settings import Settings, read_settings
 from lamplighter.gateway.state.delayed import delay_us
 from lamplighter.ontology.vocabulary import COAP_RESOURCE
@@ -37,57 +47,7 @@ _UNITS = {"s": "S", "m": "M", "min": "M", "h": "H"}
 
 
 def add_init_command(command: Adder) -> None:
-    init = command("init", None, data=False)
-    modes = init.add_subparsers(title="templates", required=True, dest="template", metavar="TEMPLATE")
-    for name, template in TEMPLATES.items():
-        _declare(modes, name, template)
-
-
-def _declare(modes: Any, name: str, template: Template) -> None:
-    one: argparse.ArgumentParser = modes.add_parser(
-        name,
-        help=template.summary,
-        description=f"{template.summary[0].upper()}{template.summary[1:]}. "
-        "A device is a name, such as kitchen, or an IRI. On a terminal the command asks for what is missing.",
-    )
-    one.set_defaults(command=_init)
-    one.add_argument("--config", type=Path, default=argparse.SUPPRESS, help="as for all commands")
-    one.add_argument("--name", default=name, help=f"name of the files in apps/ and mapping/ (default: {name})")
-    one.add_argument("--force", action="store_true", help="overwrite existing files")
-    add_json(one, "the files and the next commands")
-    what = one.add_argument_group("what the application switches, and when")
-    actuator = template.actuator
-    what.add_argument(
-        f"--{actuator}", dest="actuators", action="append", metavar="NAME", help=f"the {actuator}; repeatable"
-    )
-    what.add_argument(
-        "--room", metavar="NAME", help="the sensors of this room count: its name, as devices have it, or an IRI"
-    )
-    what.add_argument(
-        "--sensor", dest="sensors", action="append", metavar="NAME", help="this sensor counts; repeatable"
-    )
-    option, default, text = template.delay
-    what.add_argument(f"--{option}", dest="delay", default=default, metavar="TIME", help=f"{text}, such as 30s or 5min")
-    for state, degrees in template.temperatures.items():
-        what.add_argument(
-            f"--{state}", default=degrees, metavar="DEGREES", help=f"desired state while {state} (default: {degrees})"
-        )
-    sensor = one.add_argument_group("a sensor that publishes over MQTT, mapped by hand")
-    sensor.add_argument("--topic", help="its topic")
-    sensor.add_argument("--member", help="the JSON member with the value (default: the payload is the value)")
-    for word, value in zip(template.words, ("true", "false"), strict=True):
-        sensor.add_argument(f"--{word}", dest=value, action="append", metavar="WORD", help=f"a value that means {word}")
-    device = one.add_argument_group(f"how the {actuator} is told its state")
-    device.add_argument("--coap", metavar="URI", help="URI of its CoAP resource, such as coap://192.168.7.20/lamp")
-    device.add_argument("--command-topic", metavar="TOPIC", help="the MQTT topic for its commands")
-    device.add_argument("--command-payload", metavar="TEXT", help="the message; {value} stands for the state")
-    device.add_argument(
-        "--command-value",
-        dest="command_values",
-        action="append",
-        metavar="STATE=TEXT",
-        help="what stands for a state in the message, such as true=ON; repeatable",
-    )
+    declare_templates(command("init", None, data=False), _init)
 
 
 def _init(options: argparse.Namespace) -> int:
@@ -108,7 +68,7 @@ def _init(options: argparse.Namespace) -> int:
     parse(files[folder / "apps" / f"{choice.name}.jsap"].encode())
     _write(files, overwrite=options.force)
     follows = {"properties": template.properties, "room": choice.room, "sensors": choice.sensors}
-    notes = _notes(settings, config, mapped=bool(tables))
+    notes = _notes(settings, config, choice, mapped=bool(tables))
     following, later = _following(options, config), _once_it_runs(options, choice)
     if options.json:
         wrote = list(map(str, files))
@@ -116,8 +76,9 @@ def _init(options: argparse.Namespace) -> int:
         return 0
     for path in files:
         print(f"wrote {path}")
-    which = f"in {choice.room}" if choice.room else ", ".join(choice.sensors) or "all of the gateway"
-    print(f"it follows sensors of {' and '.join(template.properties)}: {which}")
+    if template.properties:
+        which = f"in {choice.room}" if choice.room else ", ".join(choice.sensors) or "all of the gateway"
+        print(f"it follows sensors of {' and '.join(template.properties)}: {which}")
     for line in notes:
         print(line)
     print("next:")
@@ -145,6 +106,17 @@ def _is_unicode(text: str) -> bool:
 def _ask(options: argparse.Namespace, template: Template) -> None:
     """Asks for what the options leave open. An empty answer leaves it open."""
     options.actuators = _answers(f"The {template.actuator}, a name such as kitchen")
+    if template.properties:
+        _ask_for_sensors(options)
+    if options.coap is None and options.command_topic is None:
+        address = _answer(
+            f"How the {template.actuator} is told its state: coap://... or an MQTT topic (empty: the gateway knows it)"
+        )
+        if address is not None:
+            setattr(options, "coap" if address.startswith("coap:") else "command_topic", address)
+
+
+def _ask_for_sensors(options: argparse.Namespace) -> None:
     if options.room is None and not options.sensors:
         options.room = _answer("The room whose sensors count, such as kitchen (empty: choose sensors)")
         if options.room is None:
@@ -153,12 +125,6 @@ def _ask(options: argparse.Namespace, template: Template) -> None:
         options.topic = _answer("MQTT topic of a sensor that the gateway does not know yet (empty: none)")
         if options.topic is not None and options.member is None:
             options.member = _answer("Its JSON member with the value (empty: the payload is the value)")
-    if options.coap is None and options.command_topic is None:
-        address = _answer(
-            f"How the {template.actuator} is told its state: coap://... or an MQTT topic (empty: the gateway knows it)"
-        )
-        if address is not None:
-            setattr(options, "coap" if address.startswith("coap:") else "command_topic", address)
 
 
 def _answer(question: str) -> str | None:
@@ -203,18 +169,40 @@ def _choice(options: argparse.Namespace, template: Template, settings: Settings)
             options.coap = uris.coap(options.coap)
         except PayloadError as error:
             raise ConfigurationError(f"--coap: {error}") from error
-    states = [_number(getattr(options, state), f"--{state}") for state in template.temperatures]
+    states = [_number(getattr(options, state), f"--{state}") for state in template.states]
     choice = Choice(
         name=options.name,
         base_iri=base,
         actuator=template.actuator,
         actuators=actuators,
-        delay=_duration(options.delay, f"--{template.delay[0]}"),
+        delay=_duration(options.delay, f"--{template.delay[0]}") if template.delay else "",
         states=(states[0], states[1]) if states else ("true", "false"),
         room=room if not options.sensors else None,
         sensors=sensors,
+        span=_span(options, "from", "until") if template.span else None,
+        dimming=_dimming(options, base) if template.dims else None,
     )
     return choice, tables
+
+
+def _span(options: argparse.Namespace, begin: str, end: str) -> Span:
+    texts = []
+    for option in (begin, end):
+        text: str = getattr(options, option.replace("-", "_"))
+        try:
+            TimeOfDay.parse(text)
+        except ValueError as error:
+            raise ConfigurationError(f"--{option}: {error}") from error
+        texts.append(text)
+    return Span(texts[0], texts[1], options.weekdays or ())
+
+
+def _dimming(options: argparse.Namespace, base: str) -> Dimming | None:
+    if not options.dimmers:
+        return None
+    dimmers = [_iri(name, base, "actuator", "--dimmer") for name in options.dimmers]
+    levels = _number(options.dim_level, "--dim-level"), _number(options.level, "--level")
+    return Dimming(dimmers, levels, _span(options, "dim-from", "dim-until"))
 
 
 def _stream(
@@ -323,9 +311,11 @@ def _write(files: dict[Path, str], *, overwrite: bool) -> None:
             raise ConfigurationError(f"{path}: {error.strerror}; run the command as the owner of the folder") from error
 
 
-def _notes(settings: Settings, config: Path | None, *, mapped: bool) -> list[str]:
+def _notes(settings: Settings, config: Path | None, choice: Choice, *, mapped: bool) -> list[str]:
     """What the settings lack for the application. mapped: whether it has mapping rules for MQTT."""
     notes = []
+    if choice.kept_span is not None and not settings.place.is_set:
+        notes.append(f"set time_zone and position of [place] in {config or 'lamplighter.toml'}")
     if settings.mqtt.model == "event":
         notes.append('warning: it does not see readings over MQTT: mqtt.model is "event", and must be "latest"')
     if mapped and not settings.mqtt.host:

@@ -6,9 +6,10 @@ note sets the delayed update, and the delayed update does nothing once the note 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -21,35 +22,71 @@ _DOOR = {"type": "uri", "value": ""}
 Document = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Span:
+    """A period of local time, as `gateway.local_time` reads it. weekdays: on which it begins; empty: all."""
+
+    begins: str
+    ends: str
+    weekdays: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        """In SPARQL. Other times have another name, so that a changed file is noticed."""
+        text = json.dumps([self.begins, self.ends, sorted(self.weekdays)])
+        return f"app:period-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+@dataclass(frozen=True)
+class Dimming:
+    """dimmers: IRIs of the actuators of brightness; levels: during the span and at other times, as SPARQL."""
+
+    dimmers: Sequence[str]
+    levels: tuple[str, str]
+    span: Span
+
+
 @dataclass(frozen=True, kw_only=True)
 class Choice:
     """What an application is made of. actuator: what it switches, in one word; actuators: their IRIs. room: IRI of the
     room whose sensors count; sensors: IRIs of those that count; with neither, all sensors of the gateway count. delay:
-    ISO 8601. states: desired states of the actuators while the condition holds and otherwise, as SPARQL."""
+    ISO 8601. states: desired states of the actuators while the condition holds and otherwise, as SPARQL. span: when
+    they have the first of them, of a template without sensors. dimming: None: brightness is left alone."""
 
     name: str
     base_iri: str
     actuator: str
     actuators: Sequence[str]
-    delay: str
+    delay: str = ""
     states: tuple[str, str] = ("true", "false")
     room: str | None = None
     sensors: Sequence[str] = ()
+    span: Span | None = None
+    dimming: Dimming | None = None
+
+    @property
+    def kept_span(self) -> Span | None:
+        """The period that the application declares."""
+        return self.span if self.dimming is None else self.dimming.span
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Template:
     """summary: one line for people. actuator: what it switches, which is the name of the option. properties: of the
-    sensors; the first is that of a sensor that is mapped by hand. words: options with the payloads for true and false.
-    delay: option, its default and its explanation. temperatures: options of the desired states with their defaults."""
+    sensors; the first is that of a sensor that is mapped by hand; none: it follows the time. words: options with the
+    payloads for true and false. delay: option, its default and its explanation. span: of a template that follows the
+    time, its default. states: options of the desired states with their defaults; none: true and false. dims: whether it
+    can set brightness too."""
 
     summary: str
     actuator: str
-    properties: tuple[str, ...]
-    words: tuple[str, str]
-    delay: tuple[str, str, str]
     profile: Callable[[Choice, Sequence[str]], Document]
-    temperatures: Mapping[str, str]
+    properties: tuple[str, ...] = ()
+    words: tuple[str, str] = ("on", "off")
+    delay: tuple[str, str, str] | None = None
+    span: Span | None = None
+    states: Mapping[str, str] = field(default_factory=dict)
+    dims: bool = False
 
 
 # --- profiles ---
@@ -68,11 +105,14 @@ def _while(choice: Choice, properties: Sequence[str], *, query: str, updates: tu
         ),
         "WAITING": _query(f"SELECT ?since WHERE {{ {note} }}"),
     }
+    set_first = _set_state(choice, first, f"OPTIONAL {{ {note} }} ", note)
+    if choice.dimming is not None:
+        set_first += f" ; {_set_levels(choice.dimming)}"
     return _document(
         choice,
         queries,
         {
-            begin: {"sparql": _set_state(choice, first, f"OPTIONAL {{ {note} }} ", note)},
+            begin: {"sparql": set_first},
             "BEGIN_WAITING": {
                 "sparql": f"DELETE {{ {note} }} INSERT {{ app:wait app:since ?now }} "
                 f"WHERE {{ OPTIONAL {{ {note} }} BIND(NOW() AS ?now) }}"
@@ -133,10 +173,45 @@ def _left_open(choice: Choice, properties: Sequence[str]) -> Document:
     )
 
 
+def _during(choice: Choice, properties: Sequence[str]) -> Document:
+    """Sets the first state when a period begins, and the second one when it ends."""
+    first, second = choice.states
+    assert choice.span is not None
+    active = f"VALUES ?active {{ true }} {choice.span.name} gateway:active ?active"
+    return _document(
+        choice,
+        {"ACTIVE": _query(f"SELECT ?active WHERE {{ {active} }}")},
+        {"BEGIN": {"sparql": _set_state(choice, first)}, "END": {"sparql": _set_state(choice, second)}},
+        {"period": {"query": "ACTIVE", "added": "BEGIN", "removed": "END", "firstResults": True}},
+    )
+
+
 def _document(choice: Choice, queries: Document, updates: Document, aggregators: Document) -> Document:
+    if choice.kept_span is not None:
+        queries, updates, aggregators = _with_span(choice.kept_span, queries, updates, aggregators)
     namespaces = {"sosa": SOSA, "gateway": GATEWAY, "app": f"{choice.base_iri}application/{choice.name}#"}
     extended = {"lamplighter": {"aggregators": aggregators}}
     return {"namespaces": namespaces, "queries": queries, "updates": updates, "extended": extended}
+
+
+def _with_span(
+    span: Span, queries: Document, updates: Document, aggregators: Document
+) -> tuple[Document, Document, Document]:
+    """With what declares the period whenever it is not declared: at first, and if somebody has deleted it."""
+    days = f" ; gateway:onWeekday {', '.join(map(_text, span.weekdays))}" if span.weekdays else ""
+    declaration = f"{span.name} gateway:begins {_text(span.begins)} ; gateway:ends {_text(span.ends)}{days}"
+    undeclared = f"VALUES ?undeclared {{ true }} FILTER NOT EXISTS {{ {declaration} }}"
+    # Another period of this application is that of an earlier file.
+    other = (
+        "VALUES ?property { gateway:begins gateway:ends gateway:onWeekday } ?period ?property ?value "
+        "FILTER(STRSTARTS(STR(?period), STR(app:period-)))"
+    )
+    declare = f"DELETE {{ ?period ?property ?value }} INSERT {{ {declaration} }} WHERE {{ OPTIONAL {{ {other} }} }}"
+    return (
+        {**queries, "UNDECLARED": _query(f"SELECT ?undeclared WHERE {{ {undeclared} }}")},
+        {**updates, "DECLARE": {"sparql": declare}},
+        {**aggregators, "declare": {"query": "UNDECLARED", "added": "DECLARE", "firstResults": True}},
+    )
 
 
 def _query(sparql: str) -> Document:
@@ -167,46 +242,73 @@ def _set_state(choice: Choice, state: str, condition: str = "", note: str = "") 
     )
 
 
+def _set_levels(dimming: Dimming) -> str:
+    """An update that sets the brightness that is right at this time."""
+    during, otherwise = dimming.levels
+    before, active = "?dimmer gateway:desiredState ?before", f"{dimming.span.name} gateway:active true"
+    return (
+        f"DELETE {{ {before} }} INSERT {{ ?dimmer gateway:desiredState ?level }} WHERE {{ "
+        f"VALUES ?dimmer {{ {_iris(dimming.dimmers)} }} "
+        f"{{ {active} BIND({during} AS ?level) }} UNION "
+        f"{{ FILTER NOT EXISTS {{ {active} }} BIND({otherwise} AS ?level) }} "
+        f"OPTIONAL {{ {before} }} }}"
+    )
+
+
+def _text(value: str) -> str:
+    """A literal of SPARQL; a string of JSON is one."""
+    return json.dumps(value)
+
+
 def _iris(iris: Sequence[str]) -> str:
     return " ".join(f"<{iri}>" for iri in iris)
 
 
 TEMPLATES = {
     "motion-light": Template(
-        "switch a light on with motion, and off when nobody came for a while",
-        "light",
-        ("gateway:motion", "gateway:occupancy"),
-        ("on", "off"),
-        ("off-after", "PT30S", "how long no motion is detected before the light goes off"),
-        partial(_while, query="MOTION", updates=("SWITCH_ON", "SWITCH_OFF")),
-        {},
+        summary="switch a light on with motion, and off when nobody came for a while",
+        actuator="light",
+        properties=("gateway:motion", "gateway:occupancy"),
+        delay=("off-after", "PT30S", "how long no motion is detected before the light goes off"),
+        profile=partial(_while, query="MOTION", updates=("SWITCH_ON", "SWITCH_OFF")),
+        dims=True,
     ),
     "leak-alarm": Template(
-        "switch an alarm on when a sensor finds water, and off when all have been dry for a while",
-        "alarm",
-        ("gateway:leak",),
-        ("wet", "dry"),
-        ("off-after", "PT1M", "how long all sensors are dry before the alarm ends"),
-        partial(_while, query="LEAK", updates=("ALARM_ON", "ALARM_OFF")),
-        {},
+        summary="switch an alarm on when a sensor finds water, and off when all have been dry for a while",
+        actuator="alarm",
+        properties=("gateway:leak",),
+        words=("wet", "dry"),
+        delay=("off-after", "PT1M", "how long all sensors are dry before the alarm ends"),
+        profile=partial(_while, query="LEAK", updates=("ALARM_ON", "ALARM_OFF")),
     ),
     "presence-heating": Template(
-        "heat while somebody is there, and lower the temperature when everybody has left",
-        "thermostat",
-        ("gateway:occupancy", "gateway:motion"),
-        ("on", "off"),
-        ("lower-after", "PT15M", "how long nobody is there before the temperature is lowered"),
-        partial(_while, query="PRESENCE", updates=("HEAT", "LOWER")),
-        {"present": "21", "absent": "17"},
+        summary="heat while somebody is there, and lower the temperature when everybody has left",
+        actuator="thermostat",
+        properties=("gateway:occupancy", "gateway:motion"),
+        delay=("lower-after", "PT15M", "how long nobody is there before the temperature is lowered"),
+        profile=partial(_while, query="PRESENCE", updates=("HEAT", "LOWER")),
+        states={"present": "21", "absent": "17"},
     ),
     "door-left-open": Template(
-        "switch an alarm on when a door or window has been open for a while, and off when it is closed",
-        "alarm",
-        ("gateway:contact",),
-        ("closed", "open"),
-        ("open-for", "PT5M", "how long a door is open before the alarm begins"),
-        _left_open,
-        {},
+        summary="switch an alarm on when a door or window has been open for a while, and off when it is closed",
+        actuator="alarm",
+        properties=("gateway:contact",),
+        words=("closed", "open"),
+        delay=("open-for", "PT5M", "how long a door is open before the alarm begins"),
+        profile=_left_open,
+    ),
+    "light-by-time": Template(
+        summary="switch a light on at a time of day or with the sun, and off at another",
+        actuator="light",
+        span=Span("sunset", "23:00"),
+        profile=_during,
+    ),
+    "blinds-by-sun": Template(
+        summary="close blinds when it gets dark, and open them in the morning",
+        actuator="blind",
+        span=Span("dusk", "sunrise"),
+        states={"closed": "0", "open": "100"},
+        profile=_during,
     ),
 }
 

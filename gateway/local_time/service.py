@@ -65,7 +65,7 @@ _DECLARED: Final = frozenset(map(iri, (BEGINS, ENDS, ON_WEEKDAY)))
 _SAID: Final = frozenset(map(iri, (ACTIVE, CHANGES_AT, PERIOD_PROBLEM, LOCAL_DATE, LOCAL_WEEKDAY, DAYLIGHT)))
 # A branch for each predicate, so that commits without any of them cost nothing.
 _QUERY: Final = f"SELECT ?about ?p ?o {{ {' UNION '.join(map(_branch, sorted(_DECLARED | _SAID)))} }}"
-_NO_POSITION: Final = "sunrise and sunset need a place: set latitude and longitude of [place] in the settings"
+_NO_POSITION: Final = "sunrise and sunset need a place: set position of [place] in the settings"
 
 Properties = dict[Term, set[Term]]
 

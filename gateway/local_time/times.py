@@ -30,7 +30,7 @@ class Site:
     @classmethod
     def of(cls, settings: PlaceSettings) -> Site:
         """Raises ValueError for a time zone that is not known here."""
-        return cls(time_zone(settings.time_zone), settings.position)
+        return cls(time_zone(settings.time_zone), settings.coordinates())
 
     def local_date(self, moment: datetime) -> date:
         return moment.astimezone(self.zone).date()

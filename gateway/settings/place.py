@@ -4,39 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import tzinfo
-from typing import Annotated
+from math import nan
 from zoneinfo import ZoneInfo
 
 import msgspec
 
 
 class PlaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``[place]``. time_zone: of the IANA database; empty: that of the machine. latitude, longitude: degrees, north and
-    east are positive; without them, it is not known when the sun rises. None of the three: local time is not kept."""
+    """``[place]``. time_zone: of the IANA database; empty: that of the machine. position: latitude and longitude in
+    degrees, north and east are positive, such as ``52.52, 13.40``; empty: it is not known when the sun rises. Both are
+    empty: local time is not kept."""
 
     time_zone: str = ""
-    latitude: Annotated[float, msgspec.Meta(ge=-90, le=90)] | None = None
-    longitude: Annotated[float, msgspec.Meta(ge=-180, le=180)] | None = None
+    position: str = ""
 
     @property
     def is_set(self) -> bool:
         return self != PlaceSettings()
 
-    @property
-    def position(self) -> tuple[float, float] | None:
-        """Latitude and longitude."""
-        return None if self.latitude is None or self.longitude is None else (self.latitude, self.longitude)
+    def coordinates(self) -> tuple[float, float] | None:
+        """Latitude and longitude, None where there is no position. Raises ValueError."""
+        if not self.position:
+            return None
+        try:
+            latitude, longitude = map(float, self.position.split(","))
+        except ValueError:
+            latitude, longitude = nan, nan
+        if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
+            raise ValueError(
+                f"{self.position!r} is not latitude and longitude in degrees, with a comma between them, such as "
+                '"52.52, 13.40"'
+            )
+        return latitude, longitude
 
 
 def place_faults(settings: PlaceSettings) -> Iterator[tuple[str, str]]:
     """The keys that are wrong, and why."""
-    for key, other in (("latitude", "longitude"), ("longitude", "latitude")):
-        if getattr(settings, key) is not None and getattr(settings, other) is None:
-            yield key, f"{other} is missing; set both, or neither"
-    try:
-        time_zone(settings.time_zone)
-    except ValueError as error:
-        yield "time_zone", str(error)
+    for key, read in (("time_zone", lambda: time_zone(settings.time_zone)), ("position", settings.coordinates)):
+        try:
+            read()
+        except ValueError as error:
+            yield key, str(error)
 
 
 def time_zone(name: str) -> tzinfo:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import tomllib
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from lamplighter.adapters.mapping import load_mapping
 from lamplighter.engine.core import Engine
-from lamplighter.gateway.cli.templates import TEMPLATES, Choice, mapping_text, profile_text
+from lamplighter.gateway.cli.templates import TEMPLATES, Choice, Dimming, Span, mapping_text, profile_text
+from lamplighter.gateway.local_time import service
+from lamplighter.gateway.local_time.service import LocalTime
 from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import Application, aggregator_queries, load_applications, sparql_faults
+from tests.support.event_loops import until
 from tests.support.gateway_parts import FakeClock, application, dump, idle, recovered_runner, time_passes, update
 
 BASE = "http://lamplighter.local/"
@@ -31,10 +37,9 @@ PREFIXES = (
 
 def choice(template: str, **members: Any) -> Choice:
     actuators = [f"{BASE}actuator/x", f"{BASE}actuator/y"]
-    kind = TEMPLATES[template].actuator
-    return Choice(
-        **{"name": "app", "base_iri": BASE, "actuator": kind, "actuators": actuators, "delay": "PT30S", **members}
-    )
+    chosen = TEMPLATES[template]
+    defaults = {"actuator": chosen.actuator, "actuators": actuators, "delay": "PT30S", "span": chosen.span}
+    return Choice(**{"name": "app", "base_iri": BASE, **defaults, **members})
 
 
 def made(template: str, **members: Any) -> Application:
@@ -219,6 +224,77 @@ async def test_what_holds_when_the_application_begins_counts(tmp_path: Path) -> 
     async with recovered_runner(tmp_path, clock, [made("motion-light", room=ROOM)]) as runner:
         await idle(runner)
         assert House(runner, clock).states == ON
+
+
+@asynccontextmanager
+async def house_in_berlin(
+    data: Path, clock: FakeClock, app: Application, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[House]:
+    """Local time is kept beside the application."""
+    monkeypatch.setattr(service, "_LOOK_S", 0.01)
+    monkeypatch.setattr(service, "_PAUSE_S", 0.001)
+    settings = msgspec.convert({"place": {"time_zone": "Europe/Berlin", "position": "52.52, 13.4"}}, Settings)
+    async with recovered_runner(data, clock, [app], settings) as runner:
+        keeping = asyncio.create_task(LocalTime(runner).keep())
+        try:
+            yield House(runner, clock)
+        finally:
+            keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await keeping
+
+
+async def until_states(house: House, states: dict[str, str]) -> None:
+    await until(lambda: house.states == states, f"{states} of the actuators")
+
+
+async def test_light_by_time_switches_at_both_ends_also_across_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = made("light-by-time", span=Span("sunset", "23:00", ["Saturday"]))
+    clock = FakeClock()  # 3:00 on a Saturday in Berlin
+    async with house_in_berlin(tmp_path, clock, app, monkeypatch) as house:
+        await until(lambda: house.notes > 2, "the period")
+        assert house.states == {}, "what is lit by hand stays so until the period begins"
+        await house.pass_s(13.2 * 3600)
+        await until_states(house, ON)
+    clock.reboot("boot-2", off_s=8 * 3600)
+    async with house_in_berlin(tmp_path, clock, app, monkeypatch) as house:
+        await until_states(house, OFF)
+        await update(house.runner, f"{PREFIXES} DELETE WHERE {{ ?s g:desiredState ?o }}")
+        await house.pass_s(17 * 3600)
+        assert house.states == {}, "it is Sunday"
+    earlier = house.notes
+    app = made("light-by-time", span=Span("12:00", "23:00"))
+    async with house_in_berlin(tmp_path, clock, app, monkeypatch) as house:
+        await until_states(house, ON)
+        assert house.notes == earlier - 1, "the period of the earlier file is gone, with its weekday"
+
+
+async def test_blinds_by_sun_have_two_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = made("blinds-by-sun", states=("0", "100"), actuators=[f"{BASE}actuator/x"])
+    clock = FakeClock()
+    async with house_in_berlin(tmp_path, clock, app, monkeypatch) as house:
+        await until_states(house, {"x": "0"})
+        await house.pass_s(6 * 3600)
+        await until_states(house, {"x": "100"})
+
+
+async def test_motion_light_dims_at_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dimming = Dimming([f"{BASE}actuator/d"], ("40", "100"), Span("sunset", "07:00"))
+    app = made("motion-light", room=ROOM, actuators=[f"{BASE}actuator/x"], dimming=dimming)
+    clock = FakeClock()
+    async with house_in_berlin(tmp_path, clock, app, monkeypatch) as house:
+        await until(lambda: house.notes > 2, "the period")
+        await house.read("a", "motion", True)
+        assert house.states == {"x": "true", "d": "40"}
+        await house.read("a", "motion", False)
+        await house.pass_s(31)
+        assert house.states == {"x": "false", "d": "40"}
+        await house.pass_s(5 * 3600)
+        await until(lambda: any(b'#active> "false"' in line for line in dump(house.runner)), "the morning")
+        await house.read("a", "motion", True)
+        assert house.states == {"x": "true", "d": "100"}
 
 
 def test_mapping_text_is_read_as_it_was_meant(tmp_path: Path) -> None:

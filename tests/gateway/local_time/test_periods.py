@@ -12,16 +12,14 @@ from lamplighter.gateway.local_time.times import EVENTS, Site, TimeOfDay
 from lamplighter.gateway.settings.place import PlaceSettings
 from tests.support.tables import each_row
 
-BERLIN = Site.of(PlaceSettings(time_zone="Europe/Berlin", latitude=52.52, longitude=13.4))
-TROMSO = Site.of(PlaceSettings(time_zone="Europe/Oslo", latitude=69.65, longitude=18.96))
+BERLIN = Site.of(PlaceSettings(time_zone="Europe/Berlin", position="52.52, 13.4"))
+TROMSO = Site.of(PlaceSettings(time_zone="Europe/Oslo", position="69.65, 18.96"))
 PLACES = {
     "Berlin": BERLIN,
-    "Honolulu": Site.of(PlaceSettings(time_zone="Pacific/Honolulu", latitude=21.3, longitude=-157.86)),
-    "Auckland": Site.of(PlaceSettings(time_zone="Pacific/Auckland", latitude=-36.85, longitude=174.76)),
-    "Kiritimati": Site.of(PlaceSettings(time_zone="Pacific/Kiritimati", latitude=1.87, longitude=-157.4)),
-    "Kashgar, by the clock of Beijing": Site.of(
-        PlaceSettings(time_zone="Asia/Shanghai", latitude=39.47, longitude=75.99)
-    ),
+    "Honolulu": Site.of(PlaceSettings(time_zone="Pacific/Honolulu", position="21.3, -157.86")),
+    "Auckland": Site.of(PlaceSettings(time_zone="Pacific/Auckland", position="-36.85, 174.76")),
+    "Kiritimati": Site.of(PlaceSettings(time_zone="Pacific/Kiritimati", position="1.87, -157.4")),
+    "Kashgar, by the clock of Beijing": Site.of(PlaceSettings(time_zone="Asia/Shanghai", position="39.47, 75.99")),
 }
 
 

@@ -19,7 +19,7 @@ from tests.support.gateway_parts import FakeClock, records, recovered, running, 
 
 PREFIX = "PREFIX : <http://example.org/> PREFIX gateway: <http://lamplighter.example/ns/gateway#> "
 NIGHT = PREFIX + 'INSERT DATA { :night gateway:begins "sunset" ; gateway:ends "07:00" }'
-PLACE = {"time_zone": "Europe/Berlin", "latitude": 52.52, "longitude": 13.4}
+PLACE = {"time_zone": "Europe/Berlin", "position": "52.52, 13.40"}
 
 
 @asynccontextmanager
@@ -94,7 +94,7 @@ async def test_untrusted_clock_says_nothing_anew(tmp_path: Path, quick_looks: No
 async def test_faults_are_named_and_go_with_their_cause(tmp_path: Path, quick_looks: None) -> None:
     async with keeping(tmp_path, FakeClock(), time_zone="Europe/Berlin") as runner:
         await update(runner, NIGHT)
-        await until_said(runner, lambda night: "latitude and longitude" in night.get("periodProblem", ""))
+        await until_said(runner, lambda night: "position of [place]" in night.get("periodProblem", ""))
         await update(runner, PREFIX + 'DELETE DATA { :night gateway:begins "sunset" }')
         await until_said(runner, lambda night: "gateway:begins; this one has 0" in night.get("periodProblem", ""))
         await update(runner, PREFIX + 'INSERT DATA { :night gateway:begins "22:00" }')
