@@ -26,8 +26,8 @@ from lamplighter.gateway.cli.options import SYSTEM_CONFIG, config_file, config_f
 from lamplighter.gateway.cli.templates import (
     TEMPLATES,
     Choice,
+    DailySpan,
     Dimming,
-    Span,
     Template,
     mapping_text,
     profile_text,
@@ -185,7 +185,7 @@ def _choice(options: argparse.Namespace, template: Template, settings: Settings)
     return choice, tables
 
 
-def _span(options: argparse.Namespace, begin: str, end: str) -> Span:
+def _span(options: argparse.Namespace, begin: str, end: str) -> DailySpan:
     texts = []
     for option in (begin, end):
         text: str = getattr(options, option.replace("-", "_"))
@@ -194,7 +194,7 @@ def _span(options: argparse.Namespace, begin: str, end: str) -> Span:
         except ValueError as error:
             raise ConfigurationError(f"--{option}: {error}") from error
         texts.append(text)
-    return Span(texts[0], texts[1], options.weekdays or ())
+    return DailySpan(texts[0], texts[1], options.weekdays or ())
 
 
 def _dimming(options: argparse.Namespace, base: str) -> Dimming | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lamplighter.gateway.cli.options import add_json
-from lamplighter.gateway.cli.templates import TEMPLATES, Span, Template
+from lamplighter.gateway.cli.templates import TEMPLATES, DailySpan, Template
 from lamplighter.gateway.local_time.periods import DAYS
 
 
@@ -57,7 +57,7 @@ def _declare(modes: Any, name: str, template: Template, run: Callable[[argparse.
         )
         dim.add_argument("--level", default="100", metavar="NUMBER", help="brightness (default: 100)")
         dim.add_argument("--dim-level", default="40", metavar="NUMBER", help="brightness while dimmed (default: 40)")
-        _declare_span(dim, "dim-from", "dim-until", Span("sunset", "07:00"))
+        _declare_span(dim, "dim-from", "dim-until", DailySpan("sunset", "07:00"))
     device = one.add_argument_group(f"how the {actuator} is told its state")
     device.add_argument("--coap", metavar="URI", help="URI of its CoAP resource, such as coap://192.168.7.20/lamp")
     device.add_argument("--command-topic", metavar="TOPIC", help="the MQTT topic for its commands")
@@ -85,7 +85,7 @@ def _declare_sensors(one: argparse.ArgumentParser, what: argparse._ArgumentGroup
         sensor.add_argument(f"--{word}", dest=value, action="append", metavar="WORD", help=f"a value that means {word}")
 
 
-def _declare_span(group: argparse._ArgumentGroup, begin: str, end: str, default: Span) -> None:
+def _declare_span(group: argparse._ArgumentGroup, begin: str, end: str, default: DailySpan) -> None:
     for option, moment in ((begin, default.begins), (end, default.ends)):
         group.add_argument(
             f"--{option}",

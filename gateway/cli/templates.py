@@ -23,7 +23,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Span:
+class DailySpan:
     """A period of local time, as `gateway.local_time` reads it. weekdays: on which it begins; empty: all."""
 
     begins: str
@@ -43,7 +43,7 @@ class Dimming:
 
     dimmers: Sequence[str]
     levels: tuple[str, str]
-    span: Span
+    span: DailySpan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +61,11 @@ class Choice:
     states: tuple[str, str] = ("true", "false")
     room: str | None = None
     sensors: Sequence[str] = ()
-    span: Span | None = None
+    span: DailySpan | None = None
     dimming: Dimming | None = None
 
     @property
-    def kept_span(self) -> Span | None:
+    def kept_span(self) -> DailySpan | None:
         """The period that the application declares."""
         return self.span if self.dimming is None else self.dimming.span
 
@@ -84,7 +84,7 @@ class Template:
     properties: tuple[str, ...] = ()
     words: tuple[str, str] = ("on", "off")
     delay: tuple[str, str, str] | None = None
-    span: Span | None = None
+    span: DailySpan | None = None
     states: Mapping[str, str] = field(default_factory=dict)
     dims: bool = False
 
@@ -195,7 +195,7 @@ def _document(choice: Choice, queries: Document, updates: Document, aggregators:
 
 
 def _with_span(
-    span: Span, queries: Document, updates: Document, aggregators: Document
+    span: DailySpan, queries: Document, updates: Document, aggregators: Document
 ) -> tuple[Document, Document, Document]:
     """With what declares the period whenever it is not declared: at first, and if somebody has deleted it."""
     days = f" ; gateway:onWeekday {', '.join(map(_text, span.weekdays))}" if span.weekdays else ""
@@ -300,13 +300,13 @@ TEMPLATES = {
     "light-by-time": Template(
         summary="switch a light on at a time of day or with the sun, and off at another",
         actuator="light",
-        span=Span("sunset", "23:00"),
+        span=DailySpan("sunset", "23:00"),
         profile=_during,
     ),
     "blinds-by-sun": Template(
         summary="close blinds when it gets dark, and open them in the morning",
         actuator="blind",
-        span=Span("dusk", "sunrise"),
+        span=DailySpan("dusk", "sunrise"),
         states={"closed": "0", "open": "100"},
         profile=_during,
     ),

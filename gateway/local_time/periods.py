@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
-from lamplighter.gateway.local_time.times import Site, TimeOfDay
+from lamplighter.gateway.local_time.times import LocalPlace, TimeOfDay
 
 DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _AHEAD_DAYS: Final = 8  # a week, so that the next change of a period on one day of it is known
@@ -42,7 +42,7 @@ class Period:
     def needs_position(self) -> bool:
         return self.begins.clock is None or self.ends.clock is None
 
-    def state(self, now: datetime, place: Site) -> PeriodState:
+    def state(self, now: datetime, place: LocalPlace) -> PeriodState:
         """now: in UTC."""
         active, changes = False, None
         for begin, end in self._intervals(place.local_date(now) - 2 * _DAY, place):
@@ -55,7 +55,7 @@ class Period:
         # One that ends where it begins again never changes; these are the intervals that were looked at.
         return PeriodState(active, changes if changes is not None and changes - now <= _WEEK else None)
 
-    def _intervals(self, first: date, place: Site) -> Iterator[tuple[datetime, datetime]]:
+    def _intervals(self, first: date, place: LocalPlace) -> Iterator[tuple[datetime, datetime]]:
         """In order. Each begins on one of the days, and ends with the next end."""
         for offset in range(_AHEAD_DAYS + 3):
             day = first + offset * _DAY
@@ -68,7 +68,7 @@ class Period:
                 yield begin, end
 
 
-def next_midnight(now: datetime, place: Site) -> datetime:
+def next_midnight(now: datetime, place: LocalPlace) -> datetime:
     """The next beginning of a local date, in UTC."""
     return place.midnight(place.local_date(now.astimezone(UTC)) + _DAY)
 

@@ -27,7 +27,7 @@ from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.terms import XSD, Binding, Term, iri, is_iri, is_literal, lexical, literal
 from lamplighter.gateway.clock import iso
 from lamplighter.gateway.local_time.periods import DAYS, Period, next_midnight
-from lamplighter.gateway.local_time.times import Site, TimeOfDay
+from lamplighter.gateway.local_time.times import LocalPlace, TimeOfDay
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.ontology.vocabulary import (
@@ -120,7 +120,7 @@ class Declarations:
 
 
 def local_triples(
-    about: Mapping[Term, Properties], place: Site, where: Term, now: datetime
+    about: Mapping[Term, Properties], place: LocalPlace, where: Term, now: datetime
 ) -> tuple[dict[Term, Properties], datetime]:
     """What is to be said: of each period, and of the place; and the next instant at which it changes.
 
@@ -220,7 +220,7 @@ class LocalTime:
             said: Mapping[Term, Properties] = {}
             if going_on:
                 where = iri(f"{settings.gateway.base_iri}place")
-                said, due = local_triples(declarations.about, Site.of(settings.place), where, now)
+                said, due = local_triples(declarations.about, LocalPlace.of(settings.place), where, now)
                 wait_s = min(wait_s, max((due - now).total_seconds(), _PAUSE_S))
             if update := difference(declarations.about, said):
                 await self._runner.updates.update(UpdateCall(update, Cause(KIND, iso(now))))

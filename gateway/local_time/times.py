@@ -20,7 +20,7 @@ _OFFSET_MAX: Final = timedelta(hours=12)
 
 
 @dataclass(frozen=True)
-class Site:
+class LocalPlace:
     """Where the gateway is. position: latitude and longitude in degrees, north and east positive; None if the settings
     name none."""
 
@@ -28,7 +28,7 @@ class Site:
     position: tuple[float, float] | None
 
     @classmethod
-    def of(cls, settings: PlaceSettings) -> Site:
+    def of(cls, settings: PlaceSettings) -> LocalPlace:
         """Raises ValueError for a time zone that is not known here."""
         return cls(time_zone(settings.time_zone), settings.coordinates())
 
@@ -70,7 +70,7 @@ class TimeOfDay:
             "such as sunset-PT30M"
         )
 
-    def on(self, day: date, place: Site) -> datetime | None:
+    def on(self, day: date, place: LocalPlace) -> datetime | None:
         """The instant on a date, in UTC; None if the sun does not rise or set that day, or if the place is not known.
 
         A time that the clock skips in spring is that many minutes after midnight as if it did not; of one that comes
@@ -85,7 +85,7 @@ class TimeOfDay:
 
 
 @lru_cache(maxsize=1024)
-def _sun(event: str, day: date, place: Site) -> datetime | None:
+def _sun(event: str, day: date, place: LocalPlace) -> datetime | None:
     """An event of the sun on a local date, in whole seconds of UTC."""
     from astral import Observer, sun  # not above: it takes 10 ms, and only who names the sun needs it
 

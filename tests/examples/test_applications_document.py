@@ -56,13 +56,17 @@ def test_template_prints_what_the_document_shows_and_its_parts_are_explained(fol
     assert explained == parts
 
 
-def test_each_template_and_its_delay_is_in_the_table() -> None:
+def test_each_template_and_its_defaults_are_in_the_table() -> None:
     for name, template in TEMPLATES.items():
         [row] = re.findall(rf"^\| `{name}` \| (.*) \|$", DOCUMENT, re.M)
-        amount, unit = re.fullmatch(r"PT(\d+)([SM])", template.delay[1]).groups()  # type: ignore[union-attr]
-        assert f"(`--{template.delay[0]}`, {amount} {'s' if unit == 'S' else 'min'})" in row
-        for state, degrees in template.temperatures.items():
-            assert f"`--{state}` ({degrees})" in row
+        if template.delay is not None:
+            amount, unit = re.fullmatch(r"PT(\d+)([SM])", template.delay[1]).groups()  # type: ignore[union-attr]
+            assert f"(`--{template.delay[0]}`, {amount} {'s' if unit == 'S' else 'min'})" in row
+        if template.span is not None:
+            assert f"`--from` ({template.span.begins})" in row
+            assert f"`--until` ({template.span.ends})" in row
+        for state, number in template.states.items():
+            assert f"`--{state}` ({number})" in row
 
 
 def test_first_application_does_what_the_document_shows(folder: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from lamplighter.adapters.mapping import load_mapping
 from lamplighter.engine.core import Engine
-from lamplighter.gateway.cli.templates import TEMPLATES, Choice, Dimming, Span, mapping_text, profile_text
+from lamplighter.gateway.cli.templates import TEMPLATES, Choice, DailySpan, Dimming, mapping_text, profile_text
 from lamplighter.gateway.local_time import service
 from lamplighter.gateway.local_time.service import LocalTime
 from lamplighter.gateway.loop.runner import Runner
@@ -251,7 +251,7 @@ async def until_states(house: House, states: dict[str, str]) -> None:
 async def test_light_by_time_switches_at_both_ends_also_across_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = made("light-by-time", span=Span("sunset", "23:00", ["Saturday"]))
+    app = made("light-by-time", span=DailySpan("sunset", "23:00", ["Saturday"]))
     clock = FakeClock()  # 3:00 on a Saturday in Berlin
     async with house_in_berlin(tmp_path, clock, app, monkeypatch) as house:
         await until(lambda: house.notes > 2, "the period")
@@ -265,7 +265,7 @@ async def test_light_by_time_switches_at_both_ends_also_across_a_restart(
         await house.pass_s(17 * 3600)
         assert house.states == {}, "it is Sunday"
         assert house.notes == 5
-    app = made("light-by-time", span=Span("12:00", "23:00"))
+    app = made("light-by-time", span=DailySpan("12:00", "23:00"))
     async with house_in_berlin(tmp_path, clock, app, monkeypatch) as house:
         await until_states(house, ON)
         assert house.notes == 4, "the period of the earlier file is gone, with its weekday"
@@ -281,7 +281,7 @@ async def test_blinds_by_sun_have_two_positions(tmp_path: Path, monkeypatch: pyt
 
 
 async def test_motion_light_dims_at_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dimming = Dimming([f"{BASE}actuator/d"], ("40", "100"), Span("sunset", "07:00"))
+    dimming = Dimming([f"{BASE}actuator/d"], ("40", "100"), DailySpan("sunset", "07:00"))
     app = made("motion-light", room=ROOM, actuators=[f"{BASE}actuator/x"], dimming=dimming)
     clock = FakeClock()
     async with house_in_berlin(tmp_path, clock, app, monkeypatch) as house:

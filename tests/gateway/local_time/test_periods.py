@@ -8,27 +8,29 @@ from random import Random
 import pytest
 
 from lamplighter.gateway.local_time.periods import DAYS, Period, next_midnight
-from lamplighter.gateway.local_time.times import EVENTS, Site, TimeOfDay
+from lamplighter.gateway.local_time.times import EVENTS, LocalPlace, TimeOfDay
 from lamplighter.gateway.settings.place import PlaceSettings
 from tests.support.tables import each_row
 
-BERLIN = Site.of(PlaceSettings(time_zone="Europe/Berlin", position="52.52, 13.4"))
-TROMSO = Site.of(PlaceSettings(time_zone="Europe/Oslo", position="69.65, 18.96"))
+BERLIN = LocalPlace.of(PlaceSettings(time_zone="Europe/Berlin", position="52.52, 13.4"))
+TROMSO = LocalPlace.of(PlaceSettings(time_zone="Europe/Oslo", position="69.65, 18.96"))
 PLACES = {
     "Berlin": BERLIN,
-    "Honolulu": Site.of(PlaceSettings(time_zone="Pacific/Honolulu", position="21.3, -157.86")),
-    "Auckland": Site.of(PlaceSettings(time_zone="Pacific/Auckland", position="-36.85, 174.76")),
-    "Kiritimati": Site.of(PlaceSettings(time_zone="Pacific/Kiritimati", position="1.87, -157.4")),
-    "Kashgar, by the clock of Beijing": Site.of(PlaceSettings(time_zone="Asia/Shanghai", position="39.47, 75.99")),
+    "Honolulu": LocalPlace.of(PlaceSettings(time_zone="Pacific/Honolulu", position="21.3, -157.86")),
+    "Auckland": LocalPlace.of(PlaceSettings(time_zone="Pacific/Auckland", position="-36.85, 174.76")),
+    "Kiritimati": LocalPlace.of(PlaceSettings(time_zone="Pacific/Kiritimati", position="1.87, -157.4")),
+    "Kashgar, by the clock of Beijing": LocalPlace.of(
+        PlaceSettings(time_zone="Asia/Shanghai", position="39.47, 75.99")
+    ),
 }
 
 
-def at(text: str, place: Site = BERLIN) -> datetime:
+def at(text: str, place: LocalPlace = BERLIN) -> datetime:
     """Local time -> UTC."""
     return datetime.fromisoformat(text).replace(tzinfo=place.zone).astimezone(UTC)
 
 
-def local(moment: datetime | None, place: Site = BERLIN) -> str:
+def local(moment: datetime | None, place: LocalPlace = BERLIN) -> str:
     return "never" if moment is None else moment.astimezone(place.zone).strftime("%a %d %H:%M")
 
 
