@@ -19,9 +19,7 @@ PLACES = {
     "Honolulu": LocalPlace.of(PlaceSettings(time_zone="Pacific/Honolulu", position="21.3, -157.86")),
     "Auckland": LocalPlace.of(PlaceSettings(time_zone="Pacific/Auckland", position="-36.85, 174.76")),
     "Kiritimati": LocalPlace.of(PlaceSettings(time_zone="Pacific/Kiritimati", position="1.87, -157.4")),
-    "Kashgar, by Beijing": LocalPlace.of(
-        PlaceSettings(time_zone="Asia/Shanghai", position="39.47, 75.99")
-    ),
+    "Kashgar, by Beijing": LocalPlace.of(PlaceSettings(time_zone="Asia/Shanghai", position="39.47, 75.99")),
 }
 
 
