@@ -327,7 +327,7 @@ def _following(options: argparse.Namespace, config: Path | None) -> list[str]:
     with_config = f" --config {shlex.quote(str(options.config))}" if options.config else ""
     lines = [f"lamplighter check{with_config}"]
     if config == SYSTEM_CONFIG:
-        lines.append("sudo systemctl restart lamplighter-gateway lamplighter-mqtt lamplighter-coap")
+        lines.append("sudo systemctl reload-or-restart lamplighter-gateway lamplighter-mqtt lamplighter-coap")
     else:
         lines.append(f"lamplighter run --all{with_config}")
     return lines

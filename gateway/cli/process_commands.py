@@ -29,6 +29,7 @@ from lamplighter.gateway.service.process import (
     small_tls_buffers,
     stop_on_signals,
 )
+from lamplighter.gateway.service.supervision import ReadAgain
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import Supervisor
 
@@ -86,14 +87,14 @@ def _serve_gateway(options: argparse.Namespace, service: Supervisor) -> None:
     allow_files(configuration.settings)
     faulthandler.enable()  # the watchdog ends a stalled gateway by SIGABRT, which logs its stacks
 
-    def reread() -> Settings:
+    def reread() -> ReadAgain:
         again = _configuration(options)
         if again.unread:  # this process has to read it
             raise ConfigurationError(again.unread)
-        if again.applications != configuration.applications:
-            logger.warning("configuration changes need a restart", keys="apps")
+        for fault in again.faults:
+            logger.error("not run, it has a fault", reason=fault)
         _set_log_level(options, again.settings)
-        return again.settings
+        return ReadAgain(again.settings, again.applications)
 
     async def serve_requests() -> None:
         await run_gateway(

@@ -11,7 +11,7 @@ starts anew, and why (`gateway.state.resumption`). The caller's permissions are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from lamplighter.gateway.gates.sse import ServerSentEvents
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.state.applications import Application
+from lamplighter.gateway.state.applications import DeclaredApplications
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ApiContext:
     settings: Settings
     folder: Path
     data: Path
-    applications: Sequence[Application]
+    applications: DeclaredApplications
     gatekeeper: Gatekeeper
     send_budget: SendBudget
     address: str
@@ -119,5 +119,5 @@ def api_headers(settings: Settings) -> Mapping[str, str]:
 def api_routes(settings: Settings, folder: Path) -> list[Route]:
     """Their routes, for a check of the paths only: no handler may be called. Raises ConfigurationError."""
     nobody: Any = None
-    context = ApiContext(nobody, settings, folder, nobody, (), nobody, nobody, "")
+    context = ApiContext(nobody, settings, folder, nobody, DeclaredApplications(), nobody, nobody, "")
     return [route for api in apis(context) for route in api.routes()]

@@ -74,10 +74,22 @@ class Aggregators:
     def expect(
         self, waiting: Sequence[Application], declared: Sequence[Application], register: ApplicationRegistry
     ) -> None:
-        """After recovery: those that begin now, and the end of those that are not declared any more."""
+        """Those that begin now, and the end of those that are not declared any more."""
         names = {application.name for application in declared}
         self._obligations.add(self._obligations.beginning, waiting)
         self._obligations.add(self._obligations.ending, [name for name in register.names() if name not in names])
+
+    def redeclare(self, declared: Sequence[Application], register: ApplicationRegistry) -> list[Application]:
+        """Takes up what `apps/` has now, as a start would: those that begin, which are returned, and the end of those
+        that are gone. Another version leaves its place to the new one; one that was stopped begins again."""
+        for application in [owner for owner, _ in self.subscriptions.values() if owner not in declared]:
+            self._leave(application)
+        waiting = [application for application in declared if not register.has(application)]
+        for application in waiting:
+            self._interruptions.pop(application.name, None)
+            self._reports.forget(f"application/{application.name}")
+        self.expect(waiting, declared, register)
+        return waiting
 
     # --- commits ---
 
@@ -120,7 +132,7 @@ class Aggregators:
             name,
             "degraded" if again else "failed",
             f"a query exceeded its limit, and its reactions did not run"
-            f"{'' if again else '; the application was stopped until the next start'}: {error}",
+            f"{'' if again else '; the application was stopped until the next start or reload'}: {error}",
         )
         logger.error("application's query over the limit", name=name, begins_again=again, reason=error)
 
@@ -130,7 +142,7 @@ class Aggregators:
         self.stop(application, f"it was stopped: {error}", unexpected)
 
     def stop(self, application: Application, problem: str, unexpected: bool = False) -> None:
-        """Stops an application until the next start. problem: for its health."""
+        """Stops an application until the next start or reload. problem: for its health."""
         self._report(application.name, "failed", problem)
         logger.error("application stopped", name=application.name, reason=problem, exc_info=unexpected)
         self._obligations.drop(application)
@@ -158,5 +170,5 @@ class Aggregators:
                 )
 
     def _report(self, name: str, state: State, reason: str) -> None:
-        cure = f"correct or narrow down the queries of apps/{name}.jsap, then restart the gateway"
+        cure = f"correct or narrow down the queries of apps/{name}.jsap, then reload the gateway"
         self._reports.add(f"application/{name}", state, reason, cure)

@@ -48,7 +48,7 @@ from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.queue import LiveSettings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.sharing import ClientTurns, TotalBudget
-from lamplighter.gateway.state.applications import Application
+from lamplighter.gateway.state.applications import DeclaredApplications
 from lamplighter.gateway.workers.ad_hoc import Reader, write_answer
 
 
@@ -97,7 +97,7 @@ class Past:
     """The past of a running gateway."""
 
     def __init__(
-        self, reader: Reader, log: LogWriter, clock: Clock, current: LiveSettings, applications: Sequence[Application]
+        self, reader: Reader, log: LogWriter, clock: Clock, current: LiveSettings, applications: DeclaredApplications
     ) -> None:
         self._reader = reader
         self._current = current

@@ -64,7 +64,7 @@ from lamplighter.gateway.monitoring.health.own import ENGINE, LOG, OwnComponents
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.state.applications import Application
+from lamplighter.gateway.state.applications import Application, DeclaredApplications
 from lamplighter.gateway.state.knowledge import Knowledge
 from lamplighter.gateway.state.messages import MessageSources
 from lamplighter.gateway.state.outcomes import Outcomes
@@ -109,7 +109,7 @@ class Runner:
         self.access_of = access_of
         self._clock = clock = log.clock
         self._log = log
-        self._applications = applications
+        self.applications = declared = DeclaredApplications(applications)
         self.current = current = LiveSettings(settings, access_of)
         self.access = current.access
         self.timings, self.counters, self.peaks = Timings(), Counters(), HighWaterMarks()
@@ -153,7 +153,7 @@ class Runner:
         self.queries = Queries(self._dataset, self._reader, queue, current, self.timings)
         queue.kinds.update(kinds(self.updates, self.queries, self._subscribers, self._timers, self.delivered))
         self.messages = MessageSources()
-        self.past = Past(self._reader, log, clock, current, applications)
+        self.past = Past(self._reader, log, clock, current, declared)
         self.backups = Restore(ledger, self._reader, reactions, delays, queue, current)
         self._clock_commits = ClockCommits(ledger, reactions, queue)
         self._upkeep = Upkeep(engine, reports.failing(ENGINE, _REBUILT))
@@ -199,10 +199,10 @@ class Runner:
             self._dataset, self._resumption, self._aggregators, self._obligations, self._ledger, self._attempt
         )
         strict = self.current.settings.log.recovery == "strict"
-        recovery, waiting = replay.run(self._applications, progress, strict=strict)
+        recovery, waiting = replay.run(self.applications.declared, progress, strict=strict)
         if self._dataset.base.head is not None:
             self.log_keeper.snapshot = self._dataset.base.place
-        self._aggregators.expect(waiting, self._applications, self._knowledge.register)
+        self._aggregators.expect(waiting, self.applications.declared, self._knowledge.register)
         self._removals.reconcile(self.access_of)
         try:
             self._timers.note_now()
@@ -290,6 +290,20 @@ class Runner:
             self._reader.apply(settings.query, settings.limits)
 
         return self.queue.post(apply)
+
+    def declare(self, applications: Sequence[Application]) -> asyncio.Future[None]:
+        """Takes up what ``apps/`` has now, in one step: what they have to do for earlier commits is done before, and
+        what changed while one was not declared is not made up for. The outcome is there when the records are durable.
+        Raises ChangeLogError; it can be repeated."""
+
+        def declare() -> None:
+            self._reactions.new_request()
+            begun = self._aggregators.redeclare(applications, self._knowledge.register)
+            self._reactions.outcomes.declare(applications, begun)
+            self.applications.declared = tuple(applications)
+            self._reactions.flush_pending()
+
+        return self.queue.post(declare)
 
     # --- requests: those of `updates`, `queries`, `backups` and `delivered`, and what needs several parts ---
 

@@ -290,7 +290,7 @@ async def _serve(
         settings,
         configuration.folder,
         configuration.data,
-        configuration.applications,
+        runner.applications,
         gates.gatekeeper,
         send_budget,
         gates.addresses.page,
@@ -376,8 +376,8 @@ async def _run_adapters(
     """Runs these adapters in this process; SIGHUP reloads their configuration. tried: see `_until_tried`."""
     again = None
     if reread is not None:
-        settings = reread
-        again = lambda: AdapterConfiguration.of(settings(), configuration.folder, url)  # noqa: E731
+        read = reread
+        again = lambda: AdapterConfiguration.of(read().settings, configuration.folder, url)  # noqa: E731
 
     async with asyncio.TaskGroup() as group:
         for spec, event in tried.items():

@@ -7,7 +7,7 @@ restarts a gateway whose event loop runs but whose queue is stalled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.service.adapter_process import background, on_hangup, turn_s
 from lamplighter.gateway.service.reload import change
 from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.systemd import Supervisor
 
 logger = EventLogger(__name__)
@@ -29,7 +30,16 @@ logger = EventLogger(__name__)
 _ASK_AGAIN_S = 1.0
 _PROBE = "?query=ASK%20%7B%7D"
 
-Reread = Callable[[], Settings]  # reads and checks the whole configuration again. Raises ConfigurationError.
+
+class ReadAgain(NamedTuple):
+    """What a reload takes up."""
+
+    settings: Settings
+    applications: Sequence[Application]
+
+
+Reread = Callable[[], ReadAgain]
+"""Reads and checks the whole configuration again. Raises ConfigurationError."""
 
 
 # --- the gateway ---------------------------------------------------------------------------------------------
@@ -107,7 +117,9 @@ class GatewayService:
             try:
                 if self._reread is not None:
                     # Files on a worn SD card may take seconds, in which updates go on.
-                    await self._apply(await asyncio.to_thread(self._reread))
+                    again = await asyncio.to_thread(self._reread)
+                    await self._apply(again.settings)
+                    await self._runner.declare(again.applications)
             except GatewayError as error:
                 logger.error("configuration refused, keeping the previous one", reason=error)
             self._service.ready(self._status())

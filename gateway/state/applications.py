@@ -8,7 +8,7 @@ an application are records too; it does not react to earlier commits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -229,6 +229,19 @@ def triggers(application: Application, aggregator: str, sequence: int, added: Ba
     for member, update, rows in (("removed", declared.removed, removed), ("added", declared.added, added)):
         if update is not None and rows:
             yield Trigger(application, aggregator, member, sequence, rows)
+
+
+class DeclaredApplications:
+    """The applications of ``apps/`` as they were last read, in the order of their names. A reload replaces them."""
+
+    def __init__(self, applications: Iterable[Application] = ()) -> None:
+        self.declared = tuple(applications)
+
+    def __iter__(self) -> Iterator[Application]:
+        return iter(self.declared)
+
+    def get(self, name: str) -> Application | None:
+        return next((one for one in self.declared if one.name == name), None)
 
 
 class ApplicationRegistry:

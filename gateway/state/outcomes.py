@@ -6,7 +6,7 @@ successes in a row. A reaction with a delay succeeds or fails when its delayed u
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -89,6 +89,13 @@ class Outcomes:
     @classmethod
     def of(cls, applications: Sequence[Application]) -> Outcomes:
         return cls({application.name: ApplicationOutcomes.of(application) for application in applications})
+
+    def declare(self, applications: Iterable[Application], begun: Container[Application]) -> None:
+        """Takes up other applications. Those that begin do so without outcomes."""
+        self.applications = {
+            one.name: ApplicationOutcomes.of(one) if one in begun else self.applications[one.name]
+            for one in applications
+        }
 
     def note_reaction(self, cause: Cause) -> None:
         for application, _ in self._of(cause):

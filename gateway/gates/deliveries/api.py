@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +27,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.settings.deliveries import LeasedDeliverySettings
-from lamplighter.gateway.state.applications import Application
+from lamplighter.gateway.state.applications import DeclaredApplications
 
 BODY_BYTES_MAX = 256 * 1024
 UNSUBSCRIBED = "unsubscribed"  # why a delivery has ended that its client deleted
@@ -48,7 +48,7 @@ class QueryReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 Graphs = tuple[Term, ...] | None
 
 
-def resolve_query(reference: QueryReference, applications: Mapping[str, Application]) -> tuple[str, Graphs, Graphs]:
+def resolve_query(reference: QueryReference, applications: DeclaredApplications) -> tuple[str, Graphs, Graphs]:
     """The text of a query, and its graphs. Raises MalformedRequestError, UnknownResourceError, GatewayError."""
     if reference.query is not None:
         if reference.application is not None or reference.name is not None or reference.forced_bindings:
@@ -90,13 +90,13 @@ class DeliveryApi(ABC):
     wanted: type[WantedDelivery]
 
     def __init__(
-        self, runner: Runner, settings: Settings, data: Path, applications: Sequence[Application], address: str
+        self, runner: Runner, settings: Settings, data: Path, applications: DeclaredApplications, address: str
     ) -> None:
         """address: URL of the HTTP gate from other machines, with a slash at its end."""
         self.runner = runner
         self.settings = settings
         self._data = data
-        self._applications = {application.name: application for application in applications}
+        self._applications = applications
         self.address = address.rstrip("/")
 
     @property

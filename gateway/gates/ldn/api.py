@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from urllib.parse import urljoin
@@ -37,7 +37,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.settings.deliveries import LeasedDeliverySettings
-from lamplighter.gateway.state.applications import Application
+from lamplighter.gateway.state.applications import DeclaredApplications
 
 PATH: Final = "/inbox/"
 CONSTRAINTS: Final = "/ldn/constraints"
@@ -62,7 +62,7 @@ class LinkedDataNotifications(DeliveryApi):
     wanted = _WantedInbox
 
     def __init__(
-        self, runner: Runner, settings: Settings, data: Path, applications: Sequence[Application], address: str
+        self, runner: Runner, settings: Settings, data: Path, applications: DeclaredApplications, address: str
     ) -> None:
         super().__init__(runner, settings, data, applications, address)
         self._inbox = LdnInbox(runner, settings.gateway.base_iri, settings.ldn.inbox_max)

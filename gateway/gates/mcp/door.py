@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -27,12 +27,12 @@ from lamplighter.gateway.gates.http.calls import small_body
 from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.mcp.calls import ToolCalls
 from lamplighter.gateway.gates.mcp.resources import TextResources
-from lamplighter.gateway.gates.mcp.tools import tools
+from lamplighter.gateway.gates.mcp.tools import ApplicationTools
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.state.applications import Application
+from lamplighter.gateway.state.applications import DeclaredApplications
 
 PATH: Final = "/mcp"
 # Of a message. All connections of the gate together hold 32 MB of them.
@@ -52,10 +52,10 @@ class ModelContext:
     """The door. Its tools are the queries, and if the settings allow it the updates, of the applications."""
 
     def __init__(
-        self, runner: Runner, settings: Settings, applications: Sequence[Application], gatekeeper: Gatekeeper
+        self, runner: Runner, settings: Settings, applications: DeclaredApplications, gatekeeper: Gatekeeper
     ) -> None:
         self._gatekeeper = gatekeeper
-        self._tools = tools(applications, settings.mcp)
+        self._tools = ApplicationTools(applications, settings.mcp)
         self._calls = ToolCalls(runner, settings.mcp.rows_max)
         self._resources = TextResources(runner, settings.gateway.base_iri, self._tools)
         self._server = Server(
@@ -116,11 +116,13 @@ class ModelContext:
 
     async def _list_tools(self, context: _Context, params: object) -> types.ListToolsResult:
         access = _caller(context).access
-        return types.ListToolsResult(tools=[tool.definition for tool in self._tools.values() if tool.permits(access)])
+        return types.ListToolsResult(
+            tools=[tool.definition for tool in self._tools.current().values() if tool.permits(access)]
+        )
 
     async def _call_tool(self, context: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         # By name from all: a tool that the caller may not use is answered with the refusal, and the refusal is audited.
-        tool = self._tools.get(params.name)
+        tool = self._tools.current().get(params.name)
         if tool is None:
             raise MCPError(
                 types.INVALID_PARAMS, f"there is no tool {ascii(params.name)[:200]}; tools/list lists the tools"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 from lamplighter import ontology
 from lamplighter.engine.errors import GatewayError, UnknownResourceError
-from lamplighter.gateway.gates.mcp.tools import AnyTool, QueryTool, UpdateTool
+from lamplighter.gateway.gates.mcp.tools import ApplicationTools, QueryTool, UpdateTool
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.workers.resources import ResourceRequest
@@ -27,9 +26,9 @@ _FOLDER = Path(ontology.__file__).parent
 
 
 class TextResources:
-    """tools: those of the applications, by name."""
+    """Those of `list_all`, and each IRI of the dataset."""
 
-    def __init__(self, runner: Runner, base_iri: str, tools: Mapping[str, AnyTool]) -> None:
+    def __init__(self, runner: Runner, base_iri: str, tools: ApplicationTools) -> None:
         self._runner = runner
         self._base_iri = base_iri
         self._tools = tools
@@ -85,7 +84,7 @@ class TextResources:
 
     def _applications(self, caller: Caller) -> str:
         found: dict[str, dict[str, dict[str, str]]] = {}
-        for name, tool in self._tools.items():
+        for name, tool in self._tools.current().items():
             if not tool.permits(caller.access):
                 continue
             match tool:

@@ -21,7 +21,7 @@ from lamplighter.engine.terms import is_blank
 from lamplighter.engine.updating.by_store import Modification, QuadData, Resolved, check_access, resolved
 from lamplighter.gateway.gates.mcp.schemas import ANY_RESULTS, UPDATED, input_schema, results_schema, values
 from lamplighter.gateway.settings import McpSettings
-from lamplighter.gateway.state.applications import SAMPLE_IRI, Application, samples
+from lamplighter.gateway.state.applications import SAMPLE_IRI, Application, DeclaredApplications, samples
 
 logger = EventLogger(__name__)
 
@@ -127,6 +127,22 @@ AnyTool = QueryTool | UpdateTool | SparqlTool
 def _with_sample(graphs: Graphs) -> Graphs:
     """The graphs, and the one that stands for every graph that a caller names by an argument."""
     return graphs if graphs.names is None else replace(graphs, names=graphs.names | {SAMPLE_IRI})
+
+
+class ApplicationTools:
+    """The tools of the applications that are declared now."""
+
+    def __init__(self, applications: DeclaredApplications, settings: McpSettings) -> None:
+        self._applications = applications
+        self._settings = settings
+        self._made: tuple[Sequence[Application], Mapping[str, AnyTool]] | None = None
+
+    def current(self) -> Mapping[str, AnyTool]:
+        """By name."""
+        declared = self._applications.declared
+        if self._made is None or self._made[0] is not declared:
+            self._made = declared, tools(declared, self._settings)
+        return self._made[1]
 
 
 def tools(applications: Sequence[Application], settings: McpSettings) -> dict[str, AnyTool]:

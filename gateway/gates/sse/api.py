@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from starlette.requests import Request
@@ -20,7 +20,7 @@ from lamplighter.gateway.gates.sinks import ClientSink
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.state.applications import Application
+from lamplighter.gateway.state.applications import DeclaredApplications
 
 PATH: Final = "/subscribe"
 _GRAPHS = ("default-graph-uri", "named-graph-uri")
@@ -45,10 +45,10 @@ class ServerSentEvents:
     """The door. `GET /subscribe?query=...`, and `GET /subscribe/APPLICATION/QUERY` for a query of a JSAP file."""
 
     def __init__(
-        self, runner: Runner, settings: Settings, applications: Sequence[Application], send_budget: SendBudget
+        self, runner: Runner, settings: Settings, applications: DeclaredApplications, send_budget: SendBudget
     ) -> None:
         """send_budget: what waits for all network clients."""
-        self._applications = {application.name: application for application in applications}
+        self._applications = applications
         self._streams = EventStreams(runner, settings, send_budget)
 
     def routes(self) -> Iterator[Route]:

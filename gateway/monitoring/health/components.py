@@ -89,6 +89,10 @@ class Reports:
         """A function that reports a component as failed. It takes the reason."""
         return lambda reason: self.add(name, "failed", reason, cure)
 
+    def forget(self, name: str) -> None:
+        """The component is another one now."""
+        self._found.pop(name, None)
+
     def of(self, name: str) -> Component | None:
         """The worst report of a component with all reasons; None if there is none."""
         found = self._found.get(name)

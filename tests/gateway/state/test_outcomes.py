@@ -45,7 +45,7 @@ async def test_an_application_all_of_whose_reactions_fail_has_failed(tmp_path: P
             "reaction bad/added fails: update bad of query bad: the graph <http://e/none> does not exist; use SILENT "
             "to ignore that"
         )
-        assert found["cure"] == "correct apps/app.jsap (`lamplighter check`), then restart the gateway"
+        assert found["cure"] == "correct apps/app.jsap (`lamplighter check`), then reload the gateway"
         await trigger(runner, "bad", 2)
         assert runner.figures.monitoring()["applications"] == {"app": {"reactions": 2, "failed": 2, "refused": 0}}
         text = exposition(runner.figures, "text/plain")[0].decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -104,6 +105,13 @@ def test_a_gateway_in_the_foreground_reloads_on_sighup(tmp_path: Path) -> None:
 
         told("[query]\nrows_max = 7\n")
         assert "applied=query.rows_max" in next(line for line in process.stderr if "configuration reloaded" in line)
+        (tmp_path / "apps").mkdir()
+        shutil.copy(ROOT / "apps" / "smart-lighting.jsap", tmp_path / "apps" / "light.jsap")
+        process.send_signal(signal.SIGHUP)
+        assert "name=light" in next(line for line in process.stderr if "application started" in line)
+        (tmp_path / "apps" / "light.jsap").unlink()
+        process.send_signal(signal.SIGHUP)
+        assert "name=light" in next(line for line in process.stderr if "application ended" in line)
         told("[nosuch]\n")
         refused = next(line for line in process.stderr if "configuration refused" in line)
         assert "unknown table [nosuch]" in refused
