@@ -88,7 +88,7 @@ class QueryRequest(_Asking, frozen=True):
 
 # Kinds of causes that clients must not use.
 GATEWAY_KINDS = (
-    *("timer", "missed", "clock", "application", "restore", "removed", "inference", "shacl"),
+    *("timer", "missed", "clock", "application", "restore", "removed", "inference", "shacl", "local-time"),
     *("http", "ws", "mcp"),
 )
 
