@@ -105,6 +105,7 @@ COMMANDS = (
         "explain_command:add_explain_command",
         {"explain": "show why an actuator was switched: from the reading to the acknowledgement"},
     ),
+    CommandGroup("try_command:add_try_command", {"try": "show what an application would have done in the past"}),
     CommandGroup(
         "security_commands:add_security_commands",
         {"clients": "manage the clients of a gateway in secure mode", "keys": "manage the signing keys of tokens"},

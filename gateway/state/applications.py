@@ -111,6 +111,14 @@ def load_applications(folder: Path) -> list[Application]:
     return applications
 
 
+def load_application(path: Path) -> Application:
+    """That of one file. Raises ConfigurationError with all faults, one a line."""
+    try:
+        return _load(path)[0]
+    except JsapError as error:
+        raise ConfigurationError(str(error)) from error
+
+
 def _load(path: Path, *, unknown: bool = False) -> tuple[Application, Loader]:
     """unknown: whether unknown members are allowed. Raises JsapError, whose faults name the document and the line."""
     loader = Loader(network=False)  # a gateway may have no applications
