@@ -51,7 +51,7 @@ def _try(options: argparse.Namespace) -> int:
     replay = history.replay(begin.place, lambda error: print(f"lamplighter: {error}", file=sys.stderr))
     rehearsal = Rehearsal(replay, application, moment(begin.ts))
     count, acts = 0, deque[Act](maxlen=options.last)
-    for act in rehearsal.run(history.records(begin.place, history.last()), datetime.now(UTC)):
+    for act in rehearsal.rehearse(history.records(begin.place, history.last()), datetime.now(UTC)):
         count += 1
         acts.append(act)
     if options.json:
@@ -98,8 +98,8 @@ def _begin(history: History, since: str) -> Found:
     if not since.startswith("P"):
         try:
             found = history.record_of(since)
-        except MalformedRequestError as error:
-            raise ConfigurationError(f"--since {since}: {error}") from error
+        except (ConfigurationError, MalformedRequestError) as error:
+            raise ConfigurationError(f"--since: {error}") from error
         if not found.ts:
             raise ConfigurationError(f"--since {since}: that record is no longer kept; name a later one")
         return found

@@ -97,7 +97,7 @@ class Rehearsal:
                 first = subscription.first
                 self._pending += triggers(application, aggregator, 0, first, first - first)
 
-    def run(self, records: Iterable[Record], end: datetime) -> Iterator[Act]:
+    def rehearse(self, records: Iterable[Record], end: datetime) -> Iterator[Act]:
         """What it would have done up to the end, in order. records: those behind the begin."""
         yield from self._react()
         for record in records:
@@ -165,7 +165,7 @@ class Rehearsal:
                     else at_moment(reaction.at or "")
                 )
             except GatewayError as error:
-                yield self._failed(trigger, error)
+                yield self._failing_act(trigger, error)
                 continue
             self.delayed += 1
             heapq.heappush(self._due, _Due(at, self.delayed, trigger, reaction.sparql, self._now))
@@ -179,11 +179,11 @@ class Rehearsal:
         try:
             delta = self._engine.prepare(text, now=self._now)
         except GatewayError as error:
-            return self._failed(trigger, error, set_at)
+            return self._failing_act(trigger, error, set_at)
         self._take(self._engine.commit(delta))
         return Act(*self._of(trigger), delta, set_at)
 
-    def _failed(self, trigger: Trigger, error: GatewayError, set_at: str = "") -> Act:
+    def _failing_act(self, trigger: Trigger, error: GatewayError, set_at: str = "") -> Act:
         return Act(*self._of(trigger), set_at=set_at, failure=" ".join(str(error).split()))
 
     def _of(self, trigger: Trigger) -> tuple[str, Place, str, str, int]:

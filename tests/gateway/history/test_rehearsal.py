@@ -74,7 +74,7 @@ def rehearsed(data: Path, app: Application) -> list[Act]:
     history = History(data, clock)
     replay = history.replay((1, 1))
     end = START + timedelta(hours=3)
-    return list(Rehearsal(replay, app, START).run(history.records((1, 1)), end))
+    return list(Rehearsal(replay, app, START).rehearse(history.records((1, 1)), end))
 
 
 def changes(acts: Sequence[Act]) -> list[tuple[str, str]]:
@@ -109,7 +109,7 @@ async def test_delay_that_changes_nothing_is_counted(tmp_path: Path) -> None:
     await live(tmp_path, [(1, "a", True), (5, "a", False), (5, "a", True), (5, "a", False)], [])
     history = History(tmp_path, FakeClock())
     rehearsal = Rehearsal(history.replay((1, 1)), app, START)
-    acts = list(rehearsal.run(history.records((1, 1)), START + timedelta(hours=1)))
+    acts = list(rehearsal.rehearse(history.records((1, 1)), START + timedelta(hours=1)))
     assert (rehearsal.delayed, rehearsal.idle, rehearsal.records) == (2, 1, 4)
     [off] = [act for act in acts if act.set_at]
     assert (off.set_at, off.ts) == (iso(START + timedelta(seconds=16)), iso(START + timedelta(seconds=46)))
@@ -137,7 +137,7 @@ async def test_faults_are_named(tmp_path: Path) -> None:
     async with recovered_runner(tmp_path) as runner:
         await update(runner, "INSERT DATA { <http://e/x> <http://e/n> 0 }")
     with pytest.raises(ConfigurationError, match="1000 reactions follow from one record"):
-        list(Rehearsal(history.replay((1, 2)), endless, START).run(history.records((1, 2)), START))
+        list(Rehearsal(history.replay((1, 2)), endless, START).rehearse(history.records((1, 2)), START))
     unfit = follower("unfit", firstResults=True)
-    [*_, last] = Rehearsal(history.replay((1, 2)), unfit, START).run((), START)
+    [*_, last] = Rehearsal(history.replay((1, 2)), unfit, START).rehearse((), START)
     assert (last.reaction, last.rows, last.failure) == ("note/added", 2, "")
