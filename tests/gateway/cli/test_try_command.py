@@ -78,7 +78,7 @@ async def test_young_log_is_tried_from_its_beginning(folder: Path, capsys: pytes
         (["nosuch"], "there is no such file, and no"),
         (["notes", "--since", "P1M"], "write a duration such as PT1H"),
         (["notes", "--since", "99"], "no record 99 is kept"),
-        (["notes", "--since", "yesterday"], "--since yesterday"),
+        (["notes", "--since", "yesterday"], "--since: 'yesterday' is not a record"),
         (["notes", "--last", "0"], "--last 0: it must be 1 or more"),
         (["broken"], "unknown member"),
     ],
