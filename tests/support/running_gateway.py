@@ -18,7 +18,8 @@ from websockets.asyncio.client import ClientConnection
 
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.log.writer import Recovery
-from lamplighter.gateway.service.process import Configuration, run_gateway
+from lamplighter.gateway.service.configuration import Configuration
+from lamplighter.gateway.service.process import run_gateway
 from lamplighter.gateway.service.shape_files import shape_sources
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import load_applications
