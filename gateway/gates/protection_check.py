@@ -74,7 +74,7 @@ def check_passed_host(settings: Settings, host: str, place: str) -> None:
 def _check_grant(security: SecuritySettings) -> None:
     """Raises ConfigurationError."""
     try:
-        _ = _granted(security).access
+        _ = _grant(security).access
     except ConfigurationError as error:
         raise ConfigurationError(f"security.grant_read, grant_write, grant_subscribe: {error}") from error
 
@@ -145,10 +145,10 @@ def security_routes(
 
     yield from OAuthHandlers(authorization, authority).routes()
     yield from PageLogin(authorization, browsers).routes()
-    yield from Clients(authorization, _granted(security), security.code_life_s).routes()
+    yield from Clients(authorization, _grant(security), security.code_life_s).routes()
 
 
-def _granted(security: SecuritySettings) -> Permissions:
+def _grant(security: SecuritySettings) -> Permissions:
     return Permissions(read=security.grant_read, write=security.grant_write, subscribe=security.grant_subscribe)
 
 
