@@ -1,4 +1,5 @@
-"""What holds for all tests. Which run side by side: files are shared out among the processes, the longest first.
+"""What holds for all tests. Which run side by side: files are shared out among the processes, the longest first, as far
+as earlier runs on this machine have told how long they take.
 
 A file's tests stay together, since they share what is started for them; those of `_APART` do not have to. Files whose
 tests use the same ports are one.
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 import faulthandler
 import logging
+import math
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from hypothesis import strategies as st
 
 from tests.support.amounts import AMOUNTS, Amounts
 from tests.support.forked_workers import ForkedWorkers, add_option
-from tests.support.times_report import TestTimes
+from tests.support.times_report import TestTimes, last_seconds
 
 _HOSTILE = "tests/faults/test_hostile_messages.py"
 _WORKERS = ("tests/gateway/workers/test_ad_hoc.py", "tests/whole_gateway/workers/test_ad_hoc.py")
@@ -36,7 +38,7 @@ _LONGEST = (
     *(_HOSTILE, "tests/faults/", "tests/systemd/", "tests/packaging/", *_DOORS, _LOSSY, "tests/e2e/"),
     *("tests/examples/", *_MQTT, *_WORKERS, "tests/benchmarks/", "tests/w3c/", "tests/properties/"),
 )
-"""What takes long begins first, in this order."""
+"""What takes long begins first, in this order, where no earlier run has told how long it takes."""
 _APART = ("tests/faults/", "tests/properties/", "tests/benchmarks/test_sub_engine.py", _LOSSY)
 """Each of their tests is a group of its own: they share nothing, and some take minutes."""
 
@@ -93,7 +95,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             limit_s = max((_TIER_LIMIT_S.get(mark.name, _LIMIT_S) for mark in item.iter_markers()), default=_LIMIT_S)
             item.add_marker(pytest.mark.timeout(limit_s))
     # A command takes a session that is there, so the tests of commands without one come before it.
-    items.sort(key=lambda item: (_rank(item.nodeid), "spark" in getattr(item, "fixturenames", ())))
+    items.sort(key=lambda item: (_rank(item.nodeid), _uses_spark(item)))
+
+
+def _uses_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
 
 
 def _rank(nodeid: str) -> int:
@@ -117,7 +123,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(TestTimes())
     if config.option.processes:
-        config.pluginmanager.register(ForkedWorkers(config.option.processes, _group_of))
+        seconds = last_seconds(config)
+        workers = ForkedWorkers(config.option.processes, _group_of, lambda items: _place(items, seconds))
+        config.pluginmanager.register(workers)
     config.stash[_STDERR] = os.dup(2)  # while the tests run, what is written to 2 is captured
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # A shell starts its background jobs like that, and commands that the tests start and interrupt inherit it.
@@ -134,6 +142,11 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
 def pytest_timeout_cancel_timer() -> bool:
     faulthandler.cancel_dump_traceback_later()
     return True
+
+
+def _place(items: Sequence[pytest.Item], seconds: Mapping[str, float]) -> tuple[bool, float]:
+    """The place of a group: what is new is first, then what took longest. seconds: of the tests that are known."""
+    return all(map(_uses_spark, items)), -sum(seconds.get(item.nodeid, math.inf) for item in items)
 
 
 def _group_of(nodeid: str) -> str:

@@ -84,6 +84,7 @@ ROOMS = {
         # the APIs, of which none knows another
         {"changes", "ldn", "mcp", "ngsild", "sensorthings", "sse", "webhooks", "wot"},
         {"apis"},
+        {"protection_check"},
         {"opening"},
     ],
     "adapters": [

@@ -77,7 +77,8 @@ import asyncio, msgspec, sys, tomllib, urllib.request
 from pathlib import Path
 from lamplighter.adapters.specs import ADAPTERS, KINDS, Kind
 from lamplighter.gateway.__main__ import command_parser
-from lamplighter.gateway.service.process import Configuration, run_gateway
+from lamplighter.gateway.service.configuration import Configuration
+from lamplighter.gateway.service.process import run_gateway
 from lamplighter.gateway.service.units import LONG_RUNNING, units
 from lamplighter.gateway.service.enabled import reason_against
 from lamplighter.gateway.settings import Settings
@@ -177,7 +178,8 @@ INTERFACE: Mapping[str, Edit] = {
 INTERFACE_CHECK = """
 import asyncio, json, msgspec, re, sys, tomllib, urllib.request
 from pathlib import Path
-from lamplighter.gateway.service.process import Configuration, run_gateway
+from lamplighter.gateway.service.configuration import Configuration
+from lamplighter.gateway.service.process import run_gateway
 from lamplighter.gateway.settings import Settings
 
 folder = Path(sys.argv[1])

@@ -11,8 +11,9 @@ from tests.support.places import ROOT
 
 
 def run(folder: Path, *options: str) -> tuple[int, str]:
-    """Runs the tests of a folder in workers; exit code and output."""
-    words = ["-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest", "-p", "no:cacheprovider", *options]
+    """Runs the tests of a folder in workers, with a cache beside it; exit code and output."""
+    cache = f"cache_dir={folder.parent / folder.name}-cache"
+    words = ["-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest", "-o", cache, *options]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words, str(folder)], cwd=ROOT, capture_output=True, text=True
     )
@@ -41,6 +42,20 @@ def test_each_test_runs_once_and_a_file_stays_in_one_process(tmp_path: Path) -> 
     assert sorted(line[:2] for line in lines) == [[name, str(number)] for name in "abcd" for number in range(5)]
     assert len({(name, process) for name, _, process in lines}) == 4
     assert len({process for _, _, process in lines}) <= 3
+
+
+def test_what_is_new_or_took_long_begins_first_the_next_time(tmp_path: Path) -> None:
+    for name, seconds in (("a", 0), ("b", 0.2), ("c", 0.5)):
+        (tmp_path / f"test_{name}.py").write_text(f"import time\n\ndef test_it():\n    time.sleep({seconds})\n")
+
+    def order() -> list[str]:
+        code, output = run(tmp_path, "--processes", "1", "-v")
+        assert code == 0, output
+        return re.findall(r"test_(.)\.py::test_it PASSED", output)
+
+    assert order() == ["a", "b", "c"]
+    (tmp_path / "test_d.py").write_text("def test_it():\n    pass\n")
+    assert order() == ["d", "c", "b", "a"]
 
 
 def test_failures_skips_and_errors_are_reported_with_what_was_printed(tmp_path: Path) -> None:

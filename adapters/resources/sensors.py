@@ -305,6 +305,9 @@ class ResourceSensors:
     def _take(self, source: _SensorResource, state: Observed) -> None:
         """Takes a state, or an answer that says why there is none; `_check` reports that."""
         self._contacts.heard(source.authority, state.at)
+        # A loss after this answer is another one, also if it has the same reason and no look comes in between.
+        if source.reported is not None and source.reported.state == "unreachable":
+            source.reported = None
         source.fresh_until = state.fresh_until
         if not state.successful or source.ended:
             return

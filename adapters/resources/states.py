@@ -187,6 +187,7 @@ class DeviceStates:
             return
         device = next(iter(followed.rules)).device
         self._reachability.heard(device, state.at)
+        followed.lost = False  # a loss after this answer is another one, also if no look comes in between
         if followed.epoch:
             before, followed.body = followed.body, state.body if state.successful else followed.body
             # A resource that differs after each start, such as a boot counter: another value means that the device has

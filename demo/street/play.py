@@ -47,7 +47,8 @@ from lamplighter.engine.terms import lexical
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.log.writer import Recovery
 from lamplighter.gateway.page.assets import built_assets
-from lamplighter.gateway.service.process import Configuration, run_gateway, stop_on_signals
+from lamplighter.gateway.service.configuration import Configuration
+from lamplighter.gateway.service.process import run_gateway, stop_on_signals
 from lamplighter.gateway.settings import Settings
 
 PACKAGE = Path(lamplighter.__file__).parent

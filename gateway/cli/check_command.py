@@ -9,8 +9,8 @@ from lamplighter.adapters.mqtt.overlaps import loops, overlaps
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.options import config_file
+from lamplighter.gateway.service.configuration import Configuration, RefusedConfigurationError
 from lamplighter.gateway.service.preflight import GATEWAY, MachineFindings, credential_names, preflight
-from lamplighter.gateway.service.process import Configuration, RefusedConfigurationError
 from lamplighter.gateway.service.unit_view import UnitView
 from lamplighter.gateway.texts import printable
 

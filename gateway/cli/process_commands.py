@@ -20,8 +20,8 @@ from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.options import config_file
 from lamplighter.gateway.log.writer import Recovery
 from lamplighter.gateway.service.adapter_process import AdapterConfiguration, ended_by_signals, serve
+from lamplighter.gateway.service.configuration import Configuration
 from lamplighter.gateway.service.process import (
-    Configuration,
     allow_files,
     collect_rarely,
     run_gateway,
@@ -113,7 +113,9 @@ def _serve_gateway(options: argparse.Namespace, service: Supervisor) -> None:
 def _adapter(spec: AdapterSpec, options: argparse.Namespace) -> int:
     def read() -> AdapterConfiguration:
         configuration = _start_configuration(options)
-        return configuration.for_adapters(local_url(configuration.settings, configuration.data))
+        return AdapterConfiguration.of(
+            configuration.settings, configuration.folder, local_url(configuration.settings, configuration.data)
+        )
 
     serve(spec, read(), read)
     return 0

@@ -8,48 +8,38 @@ A socket that systemd opened replaces the one that the gateway would open at the
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lamplighter.engine.access import FULL, Access
-from lamplighter.engine.client.addresses import UNIX, is_loopback
+from lamplighter.engine.client.addresses import UNIX
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses, Ports, in_url, plain_addresses, socket_paths, write_ports
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.gates.apis import api_routes
-from lamplighter.gateway.gates.http.clients import Clients
-from lamplighter.gateway.gates.http.gate import check_paths
-from lamplighter.gateway.gates.http.oauth import OAuthHandlers
-from lamplighter.gateway.gates.http.page_login import PageLogin
 from lamplighter.gateway.gates.http.routes import Route
 from lamplighter.gateway.gates.listeners import Listener, passed_listener, tcp_listener, unix_listener
+from lamplighter.gateway.gates.protection_check import PREFIX, check_passed_host, check_protection, security_routes
 from lamplighter.gateway.monitoring.health.own import Validity
 from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.security.gatekeeper import Gatekeeper, OpenGatekeeper, TokenGatekeeper
 from lamplighter.gateway.security.peers import trusted_users
-from lamplighter.gateway.security.permissions import Permissions
 from lamplighter.gateway.security.registry import Changed, ClientRegistry
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.settings.reasoning import graph_terms
-from lamplighter.gateway.settings.security import SecuritySettings
 from lamplighter.gateway.systemd import Passed
 
 if TYPE_CHECKING:
     from lamplighter.gateway.security.authorization import Authorization
     from lamplighter.gateway.security.certificates import Identity
 
-# Optional prefix of every path in secure mode: the classic layout, which clients have hard-wired (protocol 1.1).
-PREFIX = "/secure"
 FOLDER = "security"  # the folder of keys, certificates and clients, in the data folder
 HTTP, WEBSOCKET = "http", "ws"  # names of the sockets that systemd opens for the gates (`FileDescriptorName=`)
-_ADDRESS_BYTES_MAX = 107  # of the address of a Unix socket: sun_path of unix(7), without the zero at its end
 
 logger = EventLogger(__name__)
 
@@ -86,7 +76,7 @@ class Protection:
             self._users = trusted_users(security.local_users)
             self._identity, self.authorization = _secure_parts(settings, folder, data, clock, disk)
         authority = None if self._identity is None else self._identity.authority
-        self._routes = [*_routes(security, self.authorization, authority, self._browsers)]
+        self._routes = [*security_routes(security, self.authorization, authority, self._browsers)]
 
     @property
     def access_of(self) -> Callable[[str], Access | None]:
@@ -236,120 +226,6 @@ class Protection:
         )
         gatekeeper = TokenGatekeeper(self.authorization, self._users, self._browsers)
         return Gates(http, websocket, gatekeeper, self._browsers, self._routes, PREFIX, addresses)
-
-
-def check_protection(settings: Settings, folder: Path, data: Path) -> str:
-    """Checks protection and gates as a start does, by the settings and the files that they name.
-
-    No socket is opened and nothing is written. Returns the file that this process may not read and that was therefore
-    not checked, "" if there is none: a check may run as another user than the gateway. Raises ConfigurationError, which
-    names all faults, one a line.
-    """
-    security = settings.security
-    faults: list[str] = []
-    unread = ""
-
-    def check(work: Callable[[], object]) -> None:
-        try:
-            work()
-        except ConfigurationError as error:
-            faults.append(str(error))
-
-    check(lambda: _check_grant(security))
-    check(lambda: _check_gate_paths(settings, folder))
-    if security.enabled:
-        check(lambda: trusted_users(security.local_users))
-        check(lambda: _check_socket_paths(settings, data))
-        try:
-            unread = _check_certificate(security, folder)
-        except ConfigurationError as error:
-            faults.append(str(error))
-    else:
-        faults += _plain_host_faults(settings)
-    if faults:
-        raise ConfigurationError("\n".join(faults))
-    return unread
-
-
-def check_passed_host(settings: Settings, host: str, place: str) -> None:
-    """Checks a TCP socket of systemd. host: where it listens; place: for the error. Raises ConfigurationError."""
-    security = settings.security
-    if not security.enabled and not security.plain_on_network and not is_loopback(host):
-        raise ConfigurationError(
-            f"security.enabled is false, and systemd listens at {place}, which other machines reach; set "
-            "security.enabled, or `systemctl disable --now lamplighter-http.socket lamplighter-ws.socket`"
-        )
-
-
-def _check_grant(security: SecuritySettings) -> None:
-    """Raises ConfigurationError."""
-    try:
-        _ = _grant(security).access
-    except ConfigurationError as error:
-        raise ConfigurationError(f"security.grant_read, grant_write, grant_subscribe: {error}") from error
-
-
-def _check_gate_paths(settings: Settings, folder: Path) -> None:
-    """Raises ConfigurationError."""
-    security = settings.security
-    own_certificate = security.enabled and not security.certificate_file
-    nobody: Any = None  # only the paths are used; no handler is called
-    check_paths(
-        settings.http,
-        [*_routes(security, None, b"" if own_certificate else None, nobody), *api_routes(settings, folder)],
-        PREFIX if security.enabled else "",
-    )
-
-
-def _check_socket_paths(settings: Settings, data: Path) -> None:
-    """Raises ConfigurationError."""
-    for path in socket_paths(settings, data):
-        if len(os.fsencode(path)) > _ADDRESS_BYTES_MAX:
-            raise ConfigurationError(
-                f"cannot listen on {path}: a Unix socket's address may have at most {_ADDRESS_BYTES_MAX} bytes; "
-                "name a shorter security.socket_folder"
-            )
-
-
-def _check_certificate(security: SecuritySettings, folder: Path) -> str:
-    """Returns the file that this process may not read, or "". Raises ConfigurationError."""
-    # Not above: they load cryptography, 9 MB.
-    if security.certificate_file:
-        from lamplighter.gateway.security.certificates import users_identity
-
-        try:
-            users_identity(folder / security.certificate_file, folder / security.key_file, None)
-        except ConfigurationError as error:
-            if isinstance(error.__cause__, PermissionError):
-                return str(error)
-            raise
-    elif security.names:
-        from lamplighter.gateway.security.certificates import check_names
-
-        check_names(security.names)
-    return ""
-
-
-def _grant(security: SecuritySettings) -> Permissions:
-    return Permissions(read=security.grant_read, write=security.grant_write, subscribe=security.grant_subscribe)
-
-
-def _routes(
-    security: SecuritySettings, authorization: Authorization | None, authority: bytes | None, browsers: Browsers
-) -> Iterator[Route]:
-    yield from OAuthHandlers(authorization, authority).routes()
-    yield from PageLogin(authorization, browsers).routes()
-    yield from Clients(authorization, _grant(security), security.code_life_s).routes()
-
-
-def _plain_host_faults(settings: Settings) -> Iterator[str]:
-    """Names unprotected gates that other machines reach, unless the settings allow them."""
-    for table, host in (("http", settings.http.host), ("websocket", settings.websocket.host)):
-        if not settings.security.plain_on_network and not is_loopback(host):
-            yield (
-                f"{table}.host = {host!r} is reachable from other machines without protection; set "
-                "security.enabled for TLS and tokens, or security.plain_on_network to allow that"
-            )
 
 
 def _secure_parts(

@@ -7,17 +7,11 @@ import asyncio.sslproto
 import ctypes
 import gc
 import resource
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lamplighter.adapters.mapping import Mapping, ResourceRules, file_rules
-from lamplighter.adapters.mapping.files import FileRules
 from lamplighter.adapters.specs import ADAPTERS, AdapterSpec
-from lamplighter.engine.client.files import read_text
-from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.clock import MachineClock
@@ -28,7 +22,7 @@ from lamplighter.gateway.gates.http.messages import MessageRequests
 from lamplighter.gateway.gates.http.page import PAGE
 from lamplighter.gateway.gates.http.resources import resources_path
 from lamplighter.gateway.gates.listeners import HANDSHAKES_MAX
-from lamplighter.gateway.gates.opening import Gates, Protection, check_protection
+from lamplighter.gateway.gates.opening import Gates, Protection
 from lamplighter.gateway.gates.outbox import SendBudget
 from lamplighter.gateway.gates.websocket import websocket_gate
 from lamplighter.gateway.local_time.service import LocalTime
@@ -45,19 +39,15 @@ from lamplighter.gateway.service.adapter_process import (
     run_adapter,
     stop_on_signals,
 )
-from lamplighter.gateway.service.rule_faults import command_faults, query_faults
-from lamplighter.gateway.service.shape_files import shape_sources
+from lamplighter.gateway.service.configuration import Configuration
 from lamplighter.gateway.service.supervision import GatewayService, Reread, warn_of_quotas
-from lamplighter.gateway.settings import Settings, read_settings
-from lamplighter.gateway.settings.refusals import with_places
-from lamplighter.gateway.state.applications import Application, load_applications, sparql_faults
+from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import Supervisor, mark_lines
 
 if TYPE_CHECKING:
-    from lamplighter.engine.shacl.sources import ShapeSources
+    pass
 
 __all__ = [
-    "Configuration",
     "allow_files",
     "collect_rarely",
     "run_gateway",
@@ -72,81 +62,6 @@ _M_ARENA_MAX = -8  # malloc.h
 _TLS_BYTES = 64 * 1024
 _OWN_FILES = 256  # open files of the process besides its connections, with reserve: log, store, readers, adapters
 ADAPTERS_S = 10.0  # how long the start of a gateway with adapters waits for their peers
-
-
-class RefusedConfigurationError(ConfigurationError):
-    """A configuration with which nothing starts. faults: as in `Configuration`."""
-
-    def __init__(self, refused: Sequence[str], faults: Sequence[str]) -> None:
-        super().__init__("\n".join(refused))
-        self.faults = faults
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """Everything that is read before anything starts.
-
-    folder: where mapping/ and apps/ are; unread: the file that this process may not read and so did not check, empty if
-    there is none; mapping, resource_rules: the rules of mapping/ for MQTT and for the other adapters; faults: of the
-    SPARQL texts of applications and rules, which do not run. The others do, so a start only logs them, and `lamplighter
-    check` refuses. shapes: None if no update is checked against any.
-    """
-
-    settings: Settings
-    folder: Path
-    data: Path
-    applications: list[Application]
-    unread: str = ""
-    mapping: Mapping = field(default_factory=lambda: Mapping([]))
-    resource_rules: ResourceRules = field(default_factory=ResourceRules)
-    faults: Sequence[str] = ()
-    shapes: ShapeSources | None = None
-
-    @classmethod
-    def read(cls, config: Path | None, data: Path | None) -> Configuration:
-        """Reads and checks settings, rules, applications, protection. Raises ConfigurationError with all faults."""
-        folder = config.parent if config else Path()
-        # All faults of all files at once: who mends them one by one would need as many starts.
-        refused: list[str] = []
-        settings, unread = Settings(), ""
-        applications: list[Application] = []
-        try:
-            settings = read_settings(config)
-            unread = check_protection(settings, folder, data or folder / settings.gateway.data)
-        except ConfigurationError as error:
-            refused.append(str(error))
-        shapes = None
-        try:
-            shapes = shape_sources(settings.shacl, folder)
-        except ConfigurationError as error:
-            refused.append(str(error))
-        rules = FileRules(Mapping([]), ResourceRules(), ())
-        try:
-            rules = file_rules(folder / "mapping", settings.gateway.base_iri)
-            refused += [str(fault.error) for fault in rules.faults]
-        except ConfigurationError as error:
-            refused.append(f"gateway.base_iri: {error}")
-        try:
-            applications = load_applications(folder / "apps")
-        except ConfigurationError as error:
-            refused.append(str(error))
-        faults = [
-            *query_faults(rules.mqtt.publishes),
-            *command_faults(rules.resources.commands),
-            *sparql_faults(folder / "apps"),
-        ]
-        if refused:
-            if config is not None:
-                with suppress(OSError, UnicodeDecodeError):  # it is among what is refused
-                    text = read_text(config)
-                    refused = [with_places(config, text, one) for one in refused]
-            raise RefusedConfigurationError(refused, faults)
-        data = data or folder / settings.gateway.data
-        return cls(settings, folder, data, applications, unread, rules.mqtt, rules.resources, faults, shapes)
-
-    def for_adapters(self, url: str) -> AdapterConfiguration:
-        """What adapters need of it. url: where they subscribe."""
-        return AdapterConfiguration.of(self.settings, self.folder, url)
 
 
 def allow_files(settings: Settings) -> None:
@@ -379,7 +294,8 @@ async def _run_adapters(
         read = reread
         again = lambda: AdapterConfiguration.of(read().settings, configuration.folder, url)  # noqa: E731
 
+    own = AdapterConfiguration.of(configuration.settings, configuration.folder, url)
     async with asyncio.TaskGroup() as group:
         for spec, event in tried.items():
-            group.create_task(run_adapter(spec, configuration.for_adapters(url), NOBODY, again, event))
+            group.create_task(run_adapter(spec, own, NOBODY, again, event))
         group.create_task(asyncio.Event().wait())  # without any, there is nothing to do

@@ -25,7 +25,8 @@ from lamplighter.engine.delta import QuadDelta
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.disk import TEMPORARY, Disk
 from lamplighter.gateway.log.writer import LogWriter, Recovery
-from lamplighter.gateway.service.process import Configuration, run_gateway, stop_on_signals
+from lamplighter.gateway.service.configuration import Configuration
+from lamplighter.gateway.service.process import run_gateway, stop_on_signals
 
 APPLY, RELEASE = "before apply", "before release"
 PASS = "before time passes"

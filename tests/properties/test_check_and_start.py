@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 from lamplighter.engine.errors import GatewayError
 from lamplighter.gateway.cli.check_command import check_configuration
-from lamplighter.gateway.service.process import Configuration, run_gateway
+from lamplighter.gateway.service.configuration import Configuration
+from lamplighter.gateway.service.process import run_gateway
 from tests.support.amounts import AMOUNTS
 from tests.support.forks import forks, forks_gone
 

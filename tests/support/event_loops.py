@@ -36,7 +36,9 @@ async def settled() -> None:
 
 async def until(condition: Callable[[], bool], what: str = "the condition") -> None:
     """Returns once the condition holds, which nobody tells."""
-    end = asyncio.get_running_loop().time() + TIMEOUT_S
+    clock = asyncio.get_running_loop().time
+    begun = clock()
     while not condition():
-        assert asyncio.get_running_loop().time() < end, f"{what} did not come true within {TIMEOUT_S:g} s"
-        await asyncio.sleep(0.002)
+        waited_s = clock() - begun
+        assert waited_s < TIMEOUT_S, f"{what} did not come true within {TIMEOUT_S:g} s"
+        await asyncio.sleep(min(max(0.002, waited_s / 10), 0.01))  # a look may be a query

@@ -3,10 +3,10 @@
 The tests are collected once and then the process forks, so a worker has every module loaded. With pytest-xdist each
 worker collects by itself: 15 s of processor time for each of them, and for the process that prints.
 
-A group of tests (`GroupOf`; a file, usually) goes to the first worker that has nothing left, in the order of the
-collection. A worker asks for its next group before the last test of the one that it has, so that fixtures of the
-session stay set up. Its reports go to the first process, which prints them as pytest does. A worker that dies fails its
-test and ends the run.
+A group of tests (`GroupOf`; a file, usually) goes to the first worker that has nothing left, in the order of `Place`. A
+worker asks for its next group before the last test of the one that it has, so that fixtures of the session stay set up.
+Its reports go to the first process, which prints them as pytest does. A worker that dies fails its test and ends the
+run.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from tests.support.huge_pages import collapse_memory
 
 GroupOf = Callable[[str], str]
 """The id of a test -> the name of its group."""
+Place = Callable[[Sequence[pytest.Item]], Any]
+"""The tests of a group -> what its place follows from; of equal ones the first is that which was collected first."""
 
 
 def add_option(parser: pytest.Parser) -> None:
@@ -70,9 +72,9 @@ class _Channel:
 class ForkedWorkers:
     """The first process's part."""
 
-    def __init__(self, processes: int, group_of: GroupOf) -> None:
+    def __init__(self, processes: int, group_of: GroupOf, place: Place) -> None:
         self._processes = processes
-        self._group_of = group_of
+        self._group_of, self._place = group_of, place
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Iterator[None]:
@@ -92,6 +94,7 @@ class ForkedWorkers:
         if reporter is not None:
             reporter.showfspath = False  # files run side by side
         groups = _groups(session.items, self._group_of)
+        groups.sort(key=lambda numbers: self._place([session.items[number] for number in numbers]))
         folder = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # as pytest-xdist does
         gc.collect()
         gc.freeze()  # so that a collection in a worker copies no pages

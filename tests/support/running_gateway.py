@@ -18,7 +18,8 @@ from websockets.asyncio.client import ClientConnection
 
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.log.writer import Recovery
-from lamplighter.gateway.service.process import Configuration, run_gateway
+from lamplighter.gateway.service.configuration import Configuration
+from lamplighter.gateway.service.process import run_gateway
 from lamplighter.gateway.service.shape_files import shape_sources
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import load_applications
@@ -176,3 +177,18 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str = "the condi
                 await asyncio.sleep(min(max(0.01, waited_s / 10), 0.1))  # a look may cost a request and a fork
     except TimeoutError:
         raise AssertionError(f"{what} did not come true within {TIMEOUT_S} s") from None
+
+
+async def until_it_is(check: Callable[[], Awaitable[Any]], expected: Any) -> None:
+    """Returns once the check gives what is expected."""
+    found: Any = None
+
+    async def equal() -> bool:
+        nonlocal found
+        found = await check()
+        return bool(found == expected)
+
+    try:
+        await until(equal)
+    except AssertionError as error:
+        raise AssertionError(f"{found!r} did not become {expected!r}") from error

@@ -19,11 +19,20 @@ from typing import Any
 
 import pytest
 
+from tests.support.amounts import AMOUNTS
 from tests.support.tables import Checked
 
 _SHOWN_MAX = 20
 _FILE = "TEST_TIMES"
 """The variable that names a file for the times of all tests, as JSON: test -> [taken, computed]."""
+_KEPT = f"lamplighter/seconds-{float(AMOUNTS.share):g}"
+"""In pytest's cache: test -> seconds that it took last with these amounts."""
+
+
+def last_seconds(config: pytest.Config) -> dict[str, float]:
+    """How long each test took when it ran last on this machine; without those that are not known."""
+    cache = getattr(config, "cache", None)  # none with ``-p no:cacheprovider``
+    return {} if cache is None else dict(cache.get(_KEPT, {}))
 
 
 class Computed:
@@ -87,7 +96,11 @@ class TestTimes:
             self.tests[report.nodeid].add(report.taken_s, report.computed_s)
             self._rows += report.rows
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        cache = getattr(session.config, "cache", None)
+        if cache is not None and self.tests:
+            taken = {name: round(it.taken_s, 3) for name, it in self.tests.items()}
+            cache.set(_KEPT, last_seconds(session.config) | taken)
         if os.environ.get(_FILE):
             rows = {name: [round(it.taken_s, 3), round(it.computed_s, 3)] for name, it in self.tests.items()}
             Path(os.environ[_FILE]).write_text(json.dumps(rows))

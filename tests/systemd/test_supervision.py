@@ -29,15 +29,16 @@ from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.gates.opening import Protection
 from lamplighter.gateway.service.adapter_process import (
     FIRST_STEP_S,
+    AdapterConfiguration,
     AdapterService,
     ended_by_signals,
     read_configuration,
     stop_on_signals,
     turn_s,
 )
+from lamplighter.gateway.service.configuration import Configuration
 from lamplighter.gateway.service.enabled import DISABLED
 from lamplighter.gateway.service.enabled import main as wanted_main
-from lamplighter.gateway.service.process import Configuration
 from lamplighter.gateway.service.reload import LIVE, change
 from lamplighter.gateway.service.supervision import GatewayService, status_line
 from lamplighter.gateway.settings import GatewaySettings, Settings
@@ -449,7 +450,9 @@ def test_adapters_and_the_gateway_read_one_model(tmp_path: Path) -> None:
     configuration = Configuration.read(tmp_path / "lamplighter.toml", None)
     url = local_url(configuration.settings, configuration.data)
     assert url == "ws://[::1]:9001/subscribe"
-    assert read_configuration(tmp_path / "lamplighter.toml") == configuration.for_adapters(url)
+    assert read_configuration(tmp_path / "lamplighter.toml") == AdapterConfiguration.of(
+        configuration.settings, tmp_path, url
+    )
 
 
 def test_a_mistake_in_another_table_stops_no_adapter(tmp_path: Path) -> None:

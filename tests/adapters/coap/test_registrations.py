@@ -358,7 +358,7 @@ async def test_links_that_do_not_come_in_time_are_a_failure(monkeypatch: pytest.
     stand = Stand()
     async with stand.running() as one:
         await asked(one, "POST", ".well-known/rd", "ep=slow")
-        await until(lambda: one.counts()["registrations_failed"] == 1)
+        await until(lambda: one.counts()["registrations_failed"] >= 1)
         assert "did not come within 0.01 s" in stand.heard.notes[0]
 
 

@@ -6,6 +6,8 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from lamplighter.adapters.devices.pauses import Pauses
 from lamplighter.adapters.http.credentials import HttpCredentials, read_credentials
 from lamplighter.adapters.http.protocol import HttpDevices
 from lamplighter.adapters.http.settings import HttpDeviceSettings, HttpDevicesSettings
@@ -28,6 +31,7 @@ from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import ResourceRules
 from lamplighter.adapters.networks import Networks
 from lamplighter.adapters.parts import AdapterContext
+from lamplighter.adapters.resources import reachability, sensors, states
 from lamplighter.adapters.resources.exchange import BODY_BYTES_MAX, DeviceRequest
 from lamplighter.adapters.resources.polled_adapter import PolledAdapter
 from lamplighter.engine.errors import ConfigurationError, PayloadError, UpstreamError
@@ -104,6 +108,14 @@ async def running(
         assert not task.done(), task.exception()
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What devices have become is looked for and written without the pauses of seconds."""
+    for module in (reachability, sensors, states):
+        monkeypatch.setattr(module, "CHECK_S", 0.02)
+    monkeypatch.setattr(reachability, "Pauses", partial(Pauses, 0.01, 0.02))
+
+
 @pytest.fixture
 def device() -> WebDevice:
     return WebDevice(free_port())
@@ -128,7 +140,7 @@ async def test_readings_of_each_content_format_become_observations(device: WebDe
         await until(lambda: here.values() == sorted(["21.5", "40", "7", "3", "4", "9", "11"]))
         await until(lambda: here.of_device("gateway:online") == ["true"])
         assert here.of_device("gateway:address") == [f"127.0.0.1:{device.port}"]
-        assert len(here.of_device("sosa:hosts")) == 7
+        await until(lambda: len(here.of_device("sosa:hosts")) == 7)
         accepts = {path: headers["accept"] for _, path, _, headers in device.asked}
         assert (accepts["/cbor"], accepts["/html"], accepts["/text"]) == ("application/cbor", "application/json", "*/*")
         device.has("/text", "22", "text/plain")
@@ -358,9 +370,14 @@ async def test_value_is_unconfirmed_after_a_loss_until_the_device_answers() -> N
         await until(lambda: here.of_device("gateway:online") == ["false"])
         await here.appear()
         await until(lambda: here.of_device("gateway:online") == ["true"] and unconfirmed() == [])
-        [since] = here.gateway.found(f"<{BASE}adapter/http-devices> gateway:since ?x")
+
+        def time(where: str) -> datetime:
+            [text] = here.gateway.found(where)
+            return datetime.fromisoformat(text)
+
+        since = f"<{BASE}adapter/http-devices> gateway:since ?x"
+        before = time(since)
         here.gateway.come_back()
-        times = "?o a sosa:Observation ; sosa:resultTime ?x"
-        await until(lambda: here.gateway.found(f"<{BASE}adapter/http-devices> gateway:since ?x") > [since])
-        [back] = here.gateway.found(f"<{BASE}adapter/http-devices> gateway:since ?x")
-        await until(lambda: here.gateway.found(times) >= [back] and unconfirmed() == [])
+        await until(lambda: time(since) > before)
+        back = time(since)
+        await until(lambda: time("?o a sosa:Observation ; sosa:resultTime ?x") >= back and unconfirmed() == [])

@@ -105,7 +105,7 @@ async def test_each_type_in_each_order_is_read_and_written(tmp_path: Path) -> No
             select = "?o sosa:madeBySensor ?s ; sosa:hasSimpleResult ?v BIND(CONCAT(STR(?s), ' ', STR(?v)) AS ?x)"
             await until(lambda: len(gateway.found(select)) == len(wanted))
             assert dict(one.split() for one in gateway.found(select)) == wanted
-            await until(lambda: running.counters.acknowledged == len(states))
+            await until(lambda: running.counters.acknowledged >= len(states))
             for _, begin, found, _ in states:
                 assert await device.read("holding_register", begin, len(found)) == found
             reported = "?a gateway:reportedState ?x"
@@ -127,7 +127,7 @@ async def test_coils_follow_their_desired_states_and_refusals_are_recorded(tmp_p
             for name, state in (("pump", "true"), ("locked", "7"), ("absent", "70000")):
                 gateway.write(f"INSERT DATA {{ <{BASE}actuator/{name}> gateway:desiredState {state} }}")
             refused = f"<{BASE}actuator/%s/actuation> gateway:refused ?x"
-            await until(lambda: running.counters.acknowledged == 1 and bool(gateway.found(refused % "absent")))
+            await until(lambda: running.counters.acknowledged >= 1 and bool(gateway.found(refused % "absent")))
             assert await device.read("coil", 3) == [1]
             await until(lambda: bool(gateway.found(refused % "locked")))
             assert gateway.found(refused % "locked") == ["400: illegal data value (Modbus exception 3)"]
@@ -140,7 +140,8 @@ async def test_coils_follow_their_desired_states_and_refusals_are_recorded(tmp_p
                 f"DELETE {{ ?a gateway:desiredState true }} INSERT {{ ?a gateway:desiredState false }} "
                 f"WHERE {{ BIND(<{BASE}actuator/pump> AS ?a) }}"
             )
-            await until(lambda: running.counters.acknowledged == 2)
+            done = f"<{BASE}actuator/pump/actuation> sosa:hasSimpleResult ?x"
+            await until(lambda: gateway.found(done) == ["false"])
             assert await device.read("coil", 3) == [0]
 
 

@@ -79,7 +79,7 @@ async def test_a_command_that_the_broker_does_not_permit_is_refused_with_its_rea
             assert output.states().refused == 1
             assert "1 with a refused state" in output_status(output)
             output.change_rules([PERMITTED])
-            await until(lambda: output.counters.acknowledged == 1)
+            await until(lambda: output.counters.acknowledged >= 1)
             await until(lambda: gateway.found(REFUSED) == [])
             assert inbox.counters.connections == 1
 
@@ -186,7 +186,7 @@ async def test_a_broker_that_hangs_up_at_a_command_is_left_alone_with_its_topic(
         assert broker.published.count(b"forbidden/set") == sender.ENDS_MAX
         assert broker.connections == connections, "it does not flap"
         output.change_rules([PERMITTED])
-        await until(lambda: output.counters.acknowledged == 1)
+        await until(lambda: output.counters.acknowledged >= 1)
 
 
 async def test_a_broker_that_hangs_up_at_our_own_topics_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,8 @@ import pytest
 from lamplighter.engine.client.files import read_file
 from lamplighter.engine.errors import ConfigurationError, QueueFullError, UnauthorizedError
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.gates.opening import Protection, check_protection
+from lamplighter.gateway.gates.opening import Protection
+from lamplighter.gateway.gates.protection_check import check_protection
 from lamplighter.gateway.security import certificates
 from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL

@@ -12,7 +12,7 @@ from lamplighter.engine.change_log import Cause
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, InvalidShapesError, ShapesViolatedError
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
 from lamplighter.gateway.loop.runner import Runner
-from lamplighter.gateway.service.process import Configuration
+from lamplighter.gateway.service.configuration import Configuration
 from lamplighter.gateway.service.shape_files import shape_sources
 from lamplighter.gateway.settings import Settings, read_settings
 from lamplighter.gateway.settings.reasoning import ShaclSettings

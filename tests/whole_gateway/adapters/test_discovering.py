@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from lamplighter.adapters.devices.registry import Adopt, Entry, Registry
 from lamplighter.adapters.mqtt.discovering import Discovering
@@ -18,7 +17,7 @@ from lamplighter.gateway.addresses import Addresses
 from tests.support.amounts import Amounts
 from tests.support.announcements import zigbee_house
 from tests.support.event_loops import until as until_true
-from tests.support.running_gateway import TIMEOUT_S, rows, running_gateway, update
+from tests.support.running_gateway import TIMEOUT_S, rows, running_gateway, until_it_is, update
 
 BASE = "http://lamplighter.local/"
 LIST = "zigbee2mqtt/bridge/devices"
@@ -38,14 +37,6 @@ async def discovering(addresses: Addresses, adopt: Adopt = "ask", devices_max: i
         finally:
             task.cancel()
             await asyncio.wait([task])
-
-
-async def until(check: Callable[[], Awaitable[Any]], wanted: Any) -> None:
-    """Waits for what comes by itself."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while (found := await check()) != wanted:
-            await asyncio.sleep(0.02)
-            assert found is not None
 
 
 def states(addresses: Addresses) -> Callable[[], Awaitable[dict[str, str]]]:
@@ -82,7 +73,7 @@ async def test_devices_are_proposed_adopted_by_people_renamed_and_retired(tmp_pa
     registry = Registry(BASE)
     async with running_gateway(tmp_path) as addresses, discovering(addresses) as part:
         part.take("default", LIST, zigbee_house(1))
-        await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
+        await until_it_is(states(addresses), dict.fromkeys(NAMES, "proposed"))
         assert await count(addresses, "?m a gateway:Mapping")() == 0
         await until_true(lambda: part.feed.status() == "; devices: 4 proposed", "the four in the status")
 
@@ -90,9 +81,11 @@ async def test_devices_are_proposed_adopted_by_people_renamed_and_retired(tmp_pa
         assert await count(addresses, "?m a gateway:Mapping ; gateway:rule ?rule")() == 4
 
         part.take("default", LIST, zigbee_house(1).replace(b"room1/lamp", b"stairs"))
-        await until(count(addresses, "?d a gateway:Device ; <http://www.w3.org/2000/01/rdf-schema#label> 'stairs'"), 1)
+        await until_it_is(
+            count(addresses, "?d a gateway:Device ; <http://www.w3.org/2000/01/rdf-schema#label> 'stairs'"), 1
+        )
         part.take("default", LIST, b"[]")
-        await until(states(addresses), {"stairs": "retired"})
+        await until_it_is(states(addresses), {"stairs": "retired"})
         assert await count(addresses, "?m a gateway:Mapping")() == 0
 
 
@@ -100,7 +93,7 @@ async def test_all_are_adopted_where_the_settings_say_so(tmp_path: Path, amounts
     rooms = amounts.of(10)
     async with running_gateway(tmp_path) as addresses, discovering(addresses, "all") as part:
         part.take("default", LIST, zigbee_house(rooms))
-        await until(count(addresses, "?d a gateway:Device"), 4 * rooms)
+        await until_it_is(count(addresses, "?d a gateway:Device"), 4 * rooms)
         assert await count(addresses, "?s sosa:observes gateway:motion")() == rooms
         assert part.feed.rejected == 0
 
@@ -109,14 +102,14 @@ async def test_a_new_process_changes_nothing_of_what_is_settled(tmp_path: Path) 
     async with running_gateway(tmp_path) as addresses:
         async with discovering(addresses, "all") as part:
             part.take("default", LIST, zigbee_house(1))
-            await until(count(addresses, "?d a gateway:Device"), 4)
+            await until_it_is(count(addresses, "?d a gateway:Device"), 4)
         before = await count(addresses, "GRAPH ?g { ?s ?p ?o }")()
         async with discovering(addresses, "all") as part:
             part.take("default", LIST, zigbee_house(1).replace(b"lamp", b"lamp!"))
-            await until(count(addresses, "?d <http://www.w3.org/2000/01/rdf-schema#label> 'room1/lamp!'"), 1)
+            await until_it_is(count(addresses, "?d <http://www.w3.org/2000/01/rdf-schema#label> 'room1/lamp!'"), 1)
             assert await count(addresses, "GRAPH ?g { ?s ?p ?o }")() == before
             part.take("shed", LIST, zigbee_house(1))
-            await until(count(addresses, "GRAPH ?g { ?p a gateway:ReportedProblem }"), 4)
+            await until_it_is(count(addresses, "GRAPH ?g { ?p a gateway:ReportedProblem }"), 4)
 
 
 async def test_what_a_device_of_an_earlier_process_owns_is_not_given_to_another(tmp_path: Path) -> None:
@@ -124,10 +117,10 @@ async def test_what_a_device_of_an_earlier_process_owns_is_not_given_to_another(
     async with running_gateway(tmp_path) as addresses:
         async with discovering(addresses, "all") as part:
             part.take("default", LIST, zigbee_house(1))
-            await until(states(addresses), dict.fromkeys(NAMES, "adopted"))
+            await until_it_is(states(addresses), dict.fromkeys(NAMES, "adopted"))
         async with discovering(addresses, "all") as part:
             part.take("default", "homeassistant/switch/x/config", thief.encode())
-            await until(count(addresses, "GRAPH ?g { ?p a gateway:ReportedProblem }"), 1)
+            await until_it_is(count(addresses, "GRAPH ?g { ?p a gateway:ReportedProblem }"), 1)
             assert await states(addresses)() == dict.fromkeys(NAMES, "adopted")
 
 
@@ -141,7 +134,7 @@ async def test_announcements_wait_for_the_devices_of_the_dataset(tmp_path: Path)
                 await asyncio.sleep(0)
             assert not taking.done() and not part.feed._announced
             running = tasks.create_task(part.feed.run())
-            await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
+            await until_it_is(states(addresses), dict.fromkeys(NAMES, "proposed"))
             await asyncio.wait_for(taking, TIMEOUT_S)
             running.cancel()
 
@@ -150,11 +143,11 @@ async def test_a_device_that_a_person_removed_is_proposed_again(tmp_path: Path) 
     registry = Registry(BASE)
     async with running_gateway(tmp_path) as addresses, discovering(addresses) as part:
         part.take("default", LIST, zigbee_house(1))
-        await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
+        await until_it_is(states(addresses), dict.fromkeys(NAMES, "proposed"))
         await update(addresses, registry.ignoring(await known(part, "room1/lamp", "proposed")))
-        await until(states(addresses), dict.fromkeys(NAMES, "proposed") | {"room1/lamp": "ignored"})
+        await until_it_is(states(addresses), dict.fromkeys(NAMES, "proposed") | {"room1/lamp": "ignored"})
         await update(addresses, registry.removal(await known(part, "room1/lamp", "ignored")))
-        await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
+        await until_it_is(states(addresses), dict.fromkeys(NAMES, "proposed"))
 
 
 async def test_a_record_that_a_client_has_forged_stops_nothing(tmp_path: Path) -> None:
@@ -171,7 +164,7 @@ async def test_a_record_that_a_client_has_forged_stops_nothing(tmp_path: Path) -
             assert (await update(addresses, PREFIX + forged.format(BASE, number, record))).status == 200
         part.take("default", LIST, zigbee_house(1))
         listed = count(addresses, "GRAPH ?g { ?device gateway:adoption 'proposed' }")
-        await until(listed, 4)
+        await until_it_is(listed, 4)
 
 
 async def test_a_device_that_always_changes_does_not_fill_the_change_log(tmp_path: Path) -> None:
@@ -190,7 +183,7 @@ async def test_a_device_that_always_changes_does_not_fill_the_change_log(tmp_pat
         seconds = asyncio.get_running_loop().time() - begun
         assert len(names) <= 3 + seconds, "doubling pauses give fewer"
         part.take("default", "homeassistant/device/a/config", b"")
-        await until(states(addresses), {})
+        await until_it_is(states(addresses), {})
 
 
 async def test_problems_are_in_the_dataset_and_a_new_process_forgets_them(tmp_path: Path) -> None:
@@ -200,6 +193,6 @@ async def test_problems_are_in_the_dataset_and_a_new_process_forgets_them(tmp_pa
             for _ in range(10):
                 part.take("default", LIST, b"{")
             part.take("default", "homeassistant/switch/a/config", b'{"cmd_t": "#", "uniq_id": "a"}')
-            await until(count(addresses, problems), 2)
+            await until_it_is(count(addresses, problems), 2)
         async with discovering(addresses):
-            await until(count(addresses, problems), 0)
+            await until_it_is(count(addresses, problems), 0)

@@ -28,7 +28,7 @@ from lamplighter.engine.client import EngineClient
 from lamplighter.gateway.addresses import Addresses
 from tests.support.brokers import Mosquitto, mosquitto
 from tests.support.event_loops import beside
-from tests.support.running_gateway import TIMEOUT_S, rows, running_gateway
+from tests.support.running_gateway import TIMEOUT_S, rows, running_gateway, until_it_is
 
 BASE = "http://lamplighter.local/"
 PREFIX = "PREFIX gateway: <http://lamplighter.example/ns/gateway#> PREFIX sosa: <http://www.w3.org/ns/sosa/> "
@@ -90,12 +90,12 @@ async def adapter(addresses: Addresses, broker: Mosquitto, source: str) -> Async
 async def until(addresses: Addresses, wanted: dict[str, str]) -> None:
     """Waits for the values of sensors, by the end of the sensor's IRI."""
     query = f"{PREFIX} SELECT ?sensor ?value {{ ?reading sosa:madeBySensor ?sensor ; sosa:hasSimpleResult ?value }}"
-    async with asyncio.timeout(TIMEOUT_S):
-        while True:
-            found = {row["sensor"].rpartition("/")[2]: row["value"] for row in await rows(addresses, query)}
-            if {key: found.get(key) for key in wanted} == wanted:
-                return
-            await asyncio.sleep(0.05)
+
+    async def values() -> dict[str, str | None]:
+        found = {row["sensor"].rpartition("/")[2]: row["value"] for row in await rows(addresses, query)}
+        return {key: found.get(key) for key in wanted}
+
+    await until_it_is(values, wanted)
 
 
 async def publish(broker: Mosquitto, topic: str, message: Any, *, retain: bool = False) -> None:

@@ -17,7 +17,7 @@ from tests.support.coap_processes import AdapterProcess
 from tests.support.gateway_process import GatewayProcess, wait_for
 from tests.support.mapping_rules import rules
 from tests.support.mqtt_adapter import mqtt_adapter
-from tests.support.running_gateway import TIMEOUT_S, rows, running_gateway
+from tests.support.running_gateway import TIMEOUT_S, rows, running_gateway, until_it_is
 
 PREFIX = "PREFIX gateway: <http://lamplighter.example/ns/gateway#> PREFIX sosa: <http://www.w3.org/ns/sosa/> "
 UNCONFIRMED = """SELECT DISTINCT ?stream ?value ?last WHERE {
@@ -46,13 +46,6 @@ def unconfirmed(addresses: Addresses) -> Callable[[], Awaitable[list[str]]]:
         return sorted(row["value"] for row in await rows(addresses, PREFIX + UNCONFIRMED))
 
     return found
-
-
-async def until(check: Callable[[], Awaitable[Any]], wanted: Any) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while (found := await check()) != wanted:
-            await asyncio.sleep(0.02)
-            assert found is not None
 
 
 async def publish(broker: Mosquitto, topic: str, payload: str | bytes, *, retain: bool = False) -> None:
@@ -87,11 +80,11 @@ async def test_values_end_by_the_clock_of_the_gateway_and_while_no_adapter_runs(
                 await adapter.brokers["default"].inbox.subscribed.wait()
                 await publish(broker, "motion", "on")
                 await publish(broker, "power", "5")
-                await until(states(addresses), {"motion": "false", "power": "<expired>"})
+                await until_it_is(states(addresses), {"motion": "false", "power": "<expired>"})
                 await publish(broker, "power", "6")
                 await publish(broker, "motion", "on")
-                await until(states(addresses), {"motion": "true", "power": "6"})
-            await until(states(addresses), {"motion": "false", "power": "<expired>"})
+                await until_it_is(states(addresses), {"motion": "true", "power": "6"})
+            await until_it_is(states(addresses), {"motion": "false", "power": "<expired>"})
 
 
 async def test_value_that_ends_while_the_gateway_is_off_is_over_at_its_start(tmp_path: Path) -> None:
@@ -99,9 +92,9 @@ async def test_value_that_ends_while_the_gateway_is_off_is_over_at_its_start(tmp
         async with running_gateway(tmp_path) as addresses, mqtt_adapter(addresses, broker, HOUSE) as adapter:
             await adapter.brokers["default"].inbox.subscribed.wait()
             await publish(broker, "power", "5")
-            await until(states(addresses), {"power": "5"})
+            await until_it_is(states(addresses), {"power": "5"})
         async with running_gateway(tmp_path) as addresses:
-            await until(states(addresses), {"power": "<expired>"})
+            await until_it_is(states(addresses), {"power": "<expired>"})
 
 
 async def test_state_is_unconfirmed_after_a_reconnection_until_its_device_reports(
@@ -114,18 +107,18 @@ async def test_state_is_unconfirmed_after_a_reconnection_until_its_device_report
                 connections = adapter.counters
                 await adapter.brokers["default"].inbox.subscribed.wait()
                 await publish(broker, "door", "on")
-                await until(states(addresses), {"door": "true"})
-                await until(unconfirmed(addresses), [])
+                await until_it_is(states(addresses), {"door": "true"})
+                await until_it_is(unconfirmed(addresses), [])
                 await asyncio.to_thread(broker.stop)
                 await asyncio.to_thread(broker.start)
-                await until(unconfirmed(addresses), ["true"])
+                await until_it_is(unconfirmed(addresses), ["true"])
                 async with asyncio.timeout(TIMEOUT_S):
                     while connections.connections < 2 or not adapter.brokers["default"].inbox.subscribed.is_set():
                         await asyncio.sleep(0.02)
                 await publish(broker, "door", "on")  # the same value, which the rule ignores otherwise
-                await until(unconfirmed(addresses), [])
+                await until_it_is(unconfirmed(addresses), [])
             async with mqtt_adapter(addresses, broker, HOUSE):
-                await until(unconfirmed(addresses), ["true"])
+                await until_it_is(unconfirmed(addresses), ["true"])
 
 
 CONFIRMED = """SELECT ?value WHERE {
@@ -192,14 +185,14 @@ async def test_death_of_a_sparkplug_node_ends_the_values_of_its_devices(tmp_path
             born = metric("bdSeq", value=7, type=8) + metric("a", alias=1, value=1, type=4)
             await publish(broker, "spBv1.0/g/NBIRTH/n", born)
             await publish(broker, "spBv1.0/g/DBIRTH/n/d", metric("b", alias=2, value=2, type=4))
-            await until(states(addresses), {node: "1", device: "2"})
+            await until_it_is(states(addresses), {node: "1", device: "2"})
             await publish(broker, "spBv1.0/g/DDATA/n/d", metric("", alias=2, value=9, historical=1))
             await publish(broker, "spBv1.0/g/NDATA/n", metric("", alias=1, null=1))
-            await until(states(addresses), {node: "<unknown>", device: "2"})
+            await until_it_is(states(addresses), {node: "<unknown>", device: "2"})
             await publish(broker, "spBv1.0/g/NDEATH/n", metric("bdSeq", value=6))
             await publish(broker, "spBv1.0/g/NDATA/n", metric("", alias=1, value=4))
-            await until(states(addresses), {node: "4", device: "2"})
+            await until_it_is(states(addresses), {node: "4", device: "2"})
             await publish(broker, "spBv1.0/g/NDEATH/n", metric("bdSeq", value=7))
-            await until(states(addresses), {node: "<offline>", device: "<offline>"})
+            await until_it_is(states(addresses), {node: "<offline>", device: "<offline>"})
             await publish(broker, "spBv1.0/g/NBIRTH/n", born)
-            await until(states(addresses), {node: "1", device: "<offline>"})
+            await until_it_is(states(addresses), {node: "1", device: "<offline>"})

@@ -38,11 +38,15 @@ async def component(addresses: Addresses, name: str) -> dict[str, Any]:
 
 
 async def until_state(addresses: Addresses, name: str, state: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
     async def reached() -> bool:
-        return (await component(addresses, name)).get("state") == state
+        nonlocal found
+        found = await component(addresses, name)
+        return bool(found.get("state") == state)
 
     await until(reached, f"{name} {state}")
-    return await component(addresses, name)
+    return found
 
 
 async def run(folder: Path, addresses: Addresses, *arguments: object) -> subprocess.CompletedProcess[str]:

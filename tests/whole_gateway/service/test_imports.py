@@ -120,6 +120,16 @@ def test_a_command_that_reads_the_settings_loads_no_mapping_rules(tmp_path: Path
     assert {*unneeded, *GATEWAY - {"lamplighter.adapters.mapping", "lamplighter.gateway.settings"}} & loaded == set()
 
 
+def test_a_check_loads_neither_the_loop_nor_the_handlers_of_the_gates(tmp_path: Path) -> None:
+    config = tmp_path / "lamplighter.toml"
+    config.write_text("[http]\nport = 1\n")
+    loaded = _loaded(tmp_path, "check", "--config", str(config))
+    assert {"lamplighter.gateway.service.preflight", "lamplighter.adapters.mapping.rules"} <= loaded
+    unneeded = {"apscheduler", "httpx", "starlette", "uvicorn", "websockets", "lamplighter.engine.core"}
+    unneeded |= {"lamplighter.gateway.loop", "lamplighter.gateway.gates.http", "lamplighter.gateway.monitoring"}
+    assert unneeded & loaded == set()
+
+
 def _loaded(folder: Path, *words: str) -> set[str]:
     """The modules that a command has loaded at its end."""
     place = folder / "modules"
