@@ -268,7 +268,7 @@ class MqttAdapter:
         self._silence.connected(name, connected=connected)
         if not connected:
             self.brokers[name].left.clear()  # an UNSUBSCRIBE may be lost with the connection
-            self._commits.repeats.interrupt(self._clock())
+            self._interrupt()
         if self._outward is not None:
             self._outward.connected(name, connected)
         self._subscribed.note_connection(name, connected=connected)
@@ -322,8 +322,15 @@ class MqttAdapter:
 
     def _ask_again(self) -> None:
         """The gateway has come back."""
-        self._commits.repeats.interrupt(self._clock())
+        self._interrupt()
         self._subscribed.ask_again()
+
+    def _interrupt(self) -> None:
+        """Reports may have been missed."""
+        now = self._clock()
+        self._commits.repeats.interrupt(now)
+        if self._outward is not None:
+            self._outward.output.interrupt(now)
 
     def remap(self, mapping: Mapping) -> None:
         """Takes other rules of files. Connections stay."""
@@ -430,7 +437,8 @@ class MqttAdapter:
                 self._drop(message, one)
             else:
                 # That a device does not know its state is no reason to send it one.
-                yield ReportedState(*one, retained=message.retained or one[1] is None)
+                retained = message.retained or one[1] is None
+                yield ReportedState(*one, message.received, retained, broker.mapping.sources)
 
     def _readings(self, broker: Broker, message: Message, trusted: bool) -> list[Reading]:
         if message.use.own:

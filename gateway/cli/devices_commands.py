@@ -247,6 +247,7 @@ def _show(options: argparse.Namespace) -> int:
         print("\n" + table([("OBSERVES", "SENSOR", "UNIT", title, "MEMBER"), *_printables(rows)]), end="")
     if device.actuators:
         by_hand = asyncio.run(gateway.devices.by_hand(entry))
+        reported = {one["iri"]: _report_text(one) for one in asyncio.run(gateway.listing.one(entry))["actuators"]}
         acts = [
             (
                 one.kind,
@@ -254,14 +255,26 @@ def _show(options: argparse.Namespace) -> int:
                 shorten(
                     ", ".join(one.command["values"]) if "values" in one.command else _bounds(one.minimum, one.maximum)
                 ),
+                reported[lexical(gateway.registry.actuator_iri(one))],
                 by_hand[one.key],
                 place(one.command),
             )
             for one in device.actuators
         ]
-        print("\n" + table([("CONTROLS", "ACTUATOR", "STATES", "BY HAND", title), *_printables(acts)]), end="")
+        print(
+            "\n" + table([("CONTROLS", "ACTUATOR", "STATES", "REPORTED", "BY HAND", title), *_printables(acts)]), end=""
+        )
         _warn_of_refused_topics(gateway, device)
     return 0
+
+
+def _report_text(actuator: dict[str, Any]) -> str:
+    """What the device reports, when, and whether that is confirmed. actuator: as `DeviceList.one` has it."""
+    if "reported" not in actuator:
+        return "-"
+    time = actuator.get("reported_time", "")[:19]
+    doubt = "(unconfirmed)" if actuator.get("confirmed") is False else ""
+    return " ".join(part for part in (shorten(actuator["reported"]), time, doubt) if part)
 
 
 def _bounds(minimum: float | None, maximum: float | None) -> str:
