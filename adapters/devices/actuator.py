@@ -40,16 +40,16 @@ class DrivenActuator(Generic[Rule]):
     rows: what the dataset says of it, by variable of the query. rule: the one in force; from_file: it is one of
     mapping/*.toml. told: the state that the device was told last; None if that is unknown. cause: why that became
     unknown or another one is wanted. followed: epoch and sequence of the commit that made the wanted state, if known.
-    sent_at: when it was told, on the loop's clock; spread: the part of the interval
-    after which it is told again. refused: the state that cannot be sent; refusal: the device's reason for not taking
-    the wanted one. reported: by a message of this run; reported_at: the time of the last report that was
-    written, None: it has none, or reports may have been missed since; interrupted: reports may have been missed until
-    then; sourced: the dataset has what its reports come through. contrary: after the last message the device
-    has reported another state. confirmed: it has had the wanted state, so that another one is a person's hand; followable: its desired state
-    is a triple, no row of a query; follows: whether it follows such a state by default. following: the report that
-    becomes the desired state; moved_at: when the last one did. back: it has come back online at this time. starts: how
-    often it has started again. pace: of its messages; warnings: that it is too fast.
-    repeats: messages to a device that had another state, and followed reports, in a row. retry_at: not before.
+    sent_at: when it was told, on the loop's clock; spread: the part of the interval after which it is told again.
+    refused: the state that cannot be sent; refusal: the device's reason for not taking the wanted one. reported: by a
+    message of this run; reported_at: the time of the last report that was written, None: it has none, or reports may
+    have been missed since; interrupted: reports may have been missed until then; sourced: the dataset has what its
+    reports come through. contrary: after the last message the device has reported another state. confirmed: it has had
+    the wanted state, so that another one is a person's hand; followable: its desired state is a triple, no row of a
+    query; follows: whether it follows such a state by default. following: the report that becomes the desired state;
+    moved_at: when the last one did. back: it has come back online at this time. starts: how often it has started again.
+    pace: of its messages; warnings: that it is too fast. repeats: messages to a device that had another state, and
+    followed reports, in a row. retry_at: not before.
     """
 
     iri: Term
