@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -56,6 +56,7 @@ from lamplighter.adapters.mqtt.inbox import Inbox
 from lamplighter.adapters.mqtt.messages import Message, MessageQueue, TopicUse
 from lamplighter.adapters.mqtt.outward import Outward, announced_filters, outward, place
 from lamplighter.adapters.mqtt.rebirths import ask_for_rebirths
+from lamplighter.adapters.mqtt.sampling import TopicSampling, known_topics
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.adapters.mqtt.silence import Silence
 from lamplighter.adapters.mqtt.subscribed import SubscribedDevices
@@ -166,6 +167,7 @@ class MqttAdapter:
     ) -> None:
         client, base_iri = context.client, context.base_iri
         self.counters, self._last, self.tried = MqttCounters(), context.last, context.tried
+        self._unread = context.unread
         self._settings, self._client, self._base_iri = settings, client, base_iri
         self._files, self._mapping, self._rules = mapping, mapping, rules
         self._feed, self._discovering = feed, discovering
@@ -310,11 +312,23 @@ class MqttAdapter:
             for broker in brokers:
                 tasks.create_task(broker.inbox.run(), name=f"mqtt connection {broker.name}")
                 tasks.create_task(self._take_batches(broker, tasks), name=f"mqtt batches {broker.name}")
+                tasks.create_task(self._sampling(broker).run(), name=f"mqtt samples {broker.name}")
             if self._outward is not None:
                 tasks.create_task(self._outward.run(), name="mqtt outward")
             for broker in brokers:
                 await broker.inbox.tried.wait()
             self.tried.set()
+
+    def _sampling(self, broker: Broker) -> TopicSampling:
+        def reader() -> Callable[[str], bool]:
+            found = self._discovering
+            entries = () if found is None else found.feed.entries.values()
+            known = known_topics(broker.mapping, [one.device for one in entries if one.device.broker == broker.name])
+            return lambda topic: known(topic) or (found is not None and found.covers(broker.name, topic))
+
+        return TopicSampling(
+            broker.name, broker.settings, lambda: broker.inbox.credentials, reader, self._unread, self._clock
+        )
 
     async def _follow_rules(self, feed: AdapterClient, rules: DatasetRules) -> None:
         await follow_rules(feed, rules, self._apply)
@@ -366,11 +380,13 @@ class MqttAdapter:
         brokers = ", ".join(broker.status() for broker in self.brokers.values())
         devices = self._discovering.feed.status() if self._discovering else ""
         said = "" if self._outward is None else self._outward.status()
+        if len(self._unread):
+            said += f", {count_text(len(self._unread), 'topic', ',')} without a rule"
         return f"{brokers}, {count_text(self.counters.committed, 'reading', ',')} committed{said}{devices}"
 
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""
-        counts = self.counters.counts() | {"problems": self._warnings.count}
+        counts = self.counters.counts() | {"problems": self._warnings.count, "topics_unread": self._unread.noted}
         return counts if self._outward is None else counts | self._outward.counts()
 
     async def _take_batches(self, broker: Broker, tasks: asyncio.TaskGroup) -> None:

@@ -24,6 +24,7 @@ from lamplighter.engine.terms import lexical
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.console import confirm, print_json, print_result, shorten, table
 from lamplighter.gateway.cli.devices_coap import add_discover_arguments, add_key_arguments, found_devices, make_key
+from lamplighter.gateway.cli.devices_unread import add_unread_arguments, list_unread
 from lamplighter.gateway.cli.endpoint import RunningDataset, add_reach_options
 from lamplighter.gateway.cli.options import add_confirmation, add_json, add_mode
 from lamplighter.gateway.devices.decisions import NOT_READ, STATES, Devices, NotDecidedError, Row, StateMismatch, word
@@ -76,6 +77,8 @@ def add_devices_commands(command: Adder) -> None:
     problems = add_mode(
         modes, "problems", "list announcements and messages that were not used, with the reasons", _problems
     )
+    unread = add_mode(modes, "unread", "list topics that no rule reads, with proposed rules", list_unread)
+    add_unread_arguments(unread)
     for name, what in (
         ("discover", "the devices found"),
         ("show", "the device, as GET /devices/<id>,"),
