@@ -312,7 +312,7 @@ class MqttAdapter:
             for broker in brokers:
                 tasks.create_task(broker.inbox.run(), name=f"mqtt connection {broker.name}")
                 tasks.create_task(self._take_batches(broker, tasks), name=f"mqtt batches {broker.name}")
-                tasks.create_task(self._sampling(broker).run(), name=f"mqtt samples {broker.name}")
+                tasks.create_task(self._sampling(broker).keep_sampling(), name=f"mqtt samples {broker.name}")
             if self._outward is not None:
                 tasks.create_task(self._outward.run(), name="mqtt outward")
             for broker in brokers:

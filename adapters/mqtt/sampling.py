@@ -134,7 +134,7 @@ class TopicSampling:
         self._name, self._settings, self._credentials = name, settings, credentials
         self._reader, self._unread, self._now = reader, unread, now
 
-    async def run(self) -> None:
+    async def keep_sampling(self) -> None:
         """Samples until cancelled. What fails is tried again with back-off."""
         every_s = float(self._settings.unread_s)
         if not every_s:

@@ -56,7 +56,7 @@ async def test_topics_without_a_rule_are_noticed_and_retained_ones_once(
     unread = UnreadMessages()
     with mosquitto() as broker:
         await asyncio.to_thread(broker.publish, ("read/a", "1"), ("attic/co2", "400"), retain=True)
-        async with beside(sampled(broker, unread, protocol).run()):
+        async with beside(sampled(broker, unread, protocol).keep_sampling()):
             await until(lambda: "attic/co2" in counts(unread))
 
             def live() -> bool:
@@ -77,7 +77,7 @@ async def test_a_sample_of_very_many_messages_ends(monkeypatch: pytest.MonkeyPat
     unread = UnreadMessages()
     with mosquitto() as broker:
         await asyncio.to_thread(broker.publish, *((f"{number}/x", "1") for number in range(100)), retain=True)
-        async with beside(sampled(broker, unread).run()):
+        async with beside(sampled(broker, unread).keep_sampling()):
             await until(lambda: len(unread) == 50)
             await until(lambda: any("adapter-unread" in line and "isconnect" in line for line in broker.log))
     assert len(unread) == 50
@@ -89,14 +89,14 @@ async def test_a_topic_that_gets_a_rule_leaves_the_list(monkeypatch: pytest.Monk
     unread.note("read/a", b"1", NOON, broker="default")
     unread.note("read/a", b"1", NOON, broker="barn")
     with mosquitto() as broker:
-        async with beside(sampled(broker, unread).run()):
+        async with beside(sampled(broker, unread).keep_sampling()):
             await until(lambda: unread.places("default") == [])
     assert unread.places("barn") == ["read/a"]
 
 
 async def test_nothing_is_sampled_if_the_settings_say_so() -> None:
     with mosquitto() as broker:
-        await asyncio.wait_for(sampled(broker, UnreadMessages(), unread_s=0).run(), TIMEOUT_S)
+        await asyncio.wait_for(sampled(broker, UnreadMessages(), unread_s=0).keep_sampling(), TIMEOUT_S)
         assert not any("adapter-unread" in line for line in broker.log)
 
 
