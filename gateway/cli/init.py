@@ -66,6 +66,12 @@ def _declare(modes: Any, name: str, template: Template) -> None:
     what.add_argument(
         "--sensor", dest="sensors", action="append", metavar="NAME", help="this sensor counts; repeatable"
     )
+    what.add_argument(
+        "--unconfirmed",
+        choices=("count", "ignore"),
+        default="count",
+        help="whether a value counts from before the gateway, its broker or its device came back (default: count)",
+    )
     option, default, text = template.delay
     what.add_argument(f"--{option}", dest="delay", default=default, metavar="TIME", help=f"{text}, such as 30s or 5min")
     for state, degrees in template.temperatures.items():
@@ -213,6 +219,7 @@ def _choice(options: argparse.Namespace, template: Template, settings: Settings)
         states=(states[0], states[1]) if states else ("true", "false"),
         room=room if not options.sensors else None,
         sensors=sensors,
+        confirmed=options.unconfirmed == "ignore",
     )
     return choice, tables
 
