@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lamplighter.adapters.model.last_messages import LastMessages
+from lamplighter.adapters.model.unread import UnreadMessages
 from lamplighter.adapters.specs import AdapterSpec
 
 if TYPE_CHECKING:  # a gateway without adapters loads no client
@@ -40,8 +41,8 @@ class AdapterContext:
 
     base_iri: where it keeps what it knows of devices, its counters and its health as triples; empty: nowhere. now:
     returns the time, with a time zone; elapsed: seconds of a monotonic clock; trusted: whether the gateway's clock is
-    synchronised. last: keeps the last
-    message of each topic or resource. tried: set when its peer has accepted its subscription or is unreachable.
+    synchronised. last: keeps the last message of each topic or resource; unread: those of topics and resources that no
+    rule reads. tried: set when its peer has accepted its subscription or is unreachable.
     """
 
     client: EngineClient
@@ -50,6 +51,7 @@ class AdapterContext:
     elapsed: Callable[[], float] = time.monotonic
     trusted: Callable[[], bool] = lambda: True
     last: LastMessages = field(default_factory=LastMessages)
+    unread: UnreadMessages = field(default_factory=UnreadMessages)
     tried: asyncio.Event = field(default_factory=asyncio.Event)
 
 

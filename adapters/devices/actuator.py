@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Generic
 
 from lamplighter.adapters.devices.desired import Cause, same_state
@@ -25,6 +26,8 @@ CALM_S = 600.0
 # may set states that change each other.
 AT_ONCE, PAUSE_S = 120, 1.0
 WARNED_AGAIN_S = 3_600.0
+# A report of the state that the dataset has is written for its time only, once in this time: each is a commit.
+REPORT_WRITTEN_AGAIN = timedelta(seconds=60)
 # Variables of the query of `output`, of which each row has one.
 KEYS = ("desired", "reported", "recorded", "online", "by_hand", "command", "controls")
 FOLLOW = literal("follow")
@@ -37,14 +40,16 @@ class DrivenActuator(Generic[Rule]):
     rows: what the dataset says of it, by variable of the query. rule: the one in force; from_file: it is one of
     mapping/*.toml. told: the state that the device was told last; None if that is unknown. cause: why that became
     unknown or another one is wanted. followed: epoch and sequence of the commit that made the wanted state, if known.
-    sent_at: when it was told, on the loop's clock; spread: the part of the interval
-    after which it is told again. refused: the state that cannot be sent; refusal: the device's reason for not taking
-    the wanted one. reported: by a message of this run. contrary: after the last message the device has reported another
-    state. confirmed: it has had the wanted state, so that another one is a person's hand; followable: its desired state
-    is a triple, no row of a query; follows: whether it follows such a state by default. following: the report that
-    becomes the desired state; moved_at: when the last one did. back: it has come back online at this time. starts: how
-    often it has started again. pace: of its messages; warnings: that it is too fast.
-    repeats: messages to a device that had another state, and followed reports, in a row. retry_at: not before.
+    sent_at: when it was told, on the loop's clock; spread: the part of the interval after which it is told again.
+    refused: the state that cannot be sent; refusal: the device's reason for not taking the wanted one. reported: by a
+    message of this run; reported_at: the time of the last report that was written, None: it has none, or reports may
+    have been missed since; interrupted: reports may have been missed until then; sourced: the dataset has what its
+    reports come through. contrary: after the last message the device has reported another state. confirmed: it has had
+    the wanted state, so that another one is a person's hand; followable: its desired state is a triple, no row of a
+    query; follows: whether it follows such a state by default. following: the report that becomes the desired state;
+    moved_at: when the last one did. back: it has come back online at this time. starts: how often it has started again.
+    pace: of its messages; warnings: that it is too fast. repeats: messages to a device that had another state, and
+    followed reports, in a row. retry_at: not before.
     """
 
     iri: Term
@@ -62,6 +67,9 @@ class DrivenActuator(Generic[Rule]):
     refused: Term | None = None
     refusal: str = ""
     reported: Term | None = None
+    reported_at: datetime | None = None
+    interrupted: datetime | None = None
+    sourced: bool = False
     contrary: bool = False
     confirmed: bool = False
     followable: bool = True
@@ -118,6 +126,28 @@ class DrivenActuator(Generic[Rule]):
         if self.rows["by_hand"]:
             return max(self.rows["by_hand"]) == FOLLOW
         return self.follows if rule.table.by_hand is None else rule.table.by_hand == "follow"
+
+    def interrupt(self, at: datetime) -> None:
+        """Reports may have been missed: the next one that is received later is written, also if it repeats the state.
+        at: by the clock of the reports."""
+        self.reported_at, self.interrupted = None, at
+
+    def take_report(self, state: Term | None, at: datetime | None) -> bool:
+        """Takes what the device reports; whether it is to be written. at: None: when it reported it is unknown."""
+        changed = self.known_report != state
+        self.reported = state
+        if at is None:
+            written, self.sourced = changed or not self.sourced, True
+            if changed:
+                self.reported_at = None
+            return written
+        last = self.reported_at
+        if not changed and last is not None and timedelta(0) <= at - last < REPORT_WRITTEN_AGAIN:
+            return False
+        self.sourced = True
+        if self.interrupted is None or at >= self.interrupted:
+            self.reported_at, self.interrupted = at, None
+        return True
 
     def as_wanted(self, state: Term | None) -> Term | None:
         """A report; in the words of the wanted state if both are one command. Of a fan with three speeds, 50 % is sent

@@ -6,7 +6,8 @@
 - What the device or broker acknowledged is the actuator's one live `sosa:Actuation`, with its cause. A refusal is its
   `gateway:refused`, a text for people.
 - A regular re-assertion of a state that was acknowledged before is not recorded.
-- What the device says of itself is `gateway:reportedState`, beside the desired state. Another state of a device that
+- What the device says of itself is `gateway:reportedState`, beside the desired state, with `gateway:reportedTime` and
+  what it came through (`gateway:receivedFrom`), so that it can be told as unconfirmed. Another state of a device that
   had the desired one, without a command of ours, is a person's hand: the actuator follows it, or holds the desired one.
 """
 
@@ -33,8 +34,10 @@ from lamplighter.ontology.vocabulary import (
     HAS_STATUS,
     MADE_BY_ACTUATOR,
     RDF_TYPE,
+    RECEIVED_FROM,
     REFUSED,
     REPORTED_STATE,
+    REPORTED_TIME,
     RESULT_TIME,
     SENT_TIME,
     TARGET,
@@ -138,12 +141,26 @@ def by_hand_update(actuator: Term, what: ByHand) -> str:
     return _state_update(actuator, BY_HAND, literal(what), f"{actuator} a <{ACTUATOR}> . ")
 
 
-def reported_update(actuator: Term, state: Term | None, condition: str = "") -> str:
-    """SPARQL text that makes ``state`` what the device reports of the actuator; None: it says that it has none."""
+def reported_update(
+    actuator: Term, state: Term | None, at: datetime | None, sources: Sequence[Term] = (), condition: str = ""
+) -> str:
+    """SPARQL text that makes ``state`` what the device reports of the actuator; None: it says that it has none.
+
+    at: when it reported it; None: that is unknown, and an equal state keeps the time of its last report. sources: what
+    the report came through, as for `adapters.model.readings.Stream`.
+    """
+    names = REPORTED_STATE, REPORTED_TIME, RECEIVED_FROM
+    former = [f"{actuator} <{name}> ?former{number}" for number, name in enumerate(names)]
+    where = "".join(f"OPTIONAL {{ {pattern} }} " for pattern in former)
     if state is None:
-        reported = f"{actuator} <{REPORTED_STATE}> ?before"
-        return f"DELETE {{ {reported} }} WHERE {{ {condition}{reported} }}"
-    return _state_update(actuator, REPORTED_STATE, state, condition)
+        return f"DELETE {{ {' . '.join(former)} }} WHERE {{ {condition}{where}}}"
+    inserted = [f"{actuator} <{REPORTED_STATE}> {state}"]
+    if at is not None:
+        inserted.append(f"{actuator} <{REPORTED_TIME}> {datetime_term(at)}")
+    inserted += [f"{actuator} <{RECEIVED_FROM}> {source}" for source in sources]
+    if at is None:
+        where += f"FILTER NOT EXISTS {{ {' . '.join(inserted)} }} "
+    return f"DELETE {{ {' . '.join(former)} }} INSERT {{ {' . '.join(inserted)} }} WHERE {{ {condition}{where}}}"
 
 
 def followed_update(actuator: Term, before: Term, state: Term, condition: str = "") -> str:

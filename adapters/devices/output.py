@@ -18,6 +18,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from itertools import islice
 from typing import Any, Generic, NamedTuple
 
@@ -63,12 +64,15 @@ logger = EventLogger(__name__)
 
 
 class ReportedState(NamedTuple, Generic[Rule]):
-    """A state that a device reports of an actuator; None: it says that it has none. retained: an old state, which is
-    stored, and never the reason of a message."""
+    """A state that a device reports of an actuator; None: it says that it has none. at: when it came, an aware
+    datetime; retained: an old state of unknown time, which is stored, and never the reason of a message; sources: what
+    it came through, such as a broker and the adapter: a state from before one of them came back is unconfirmed."""
 
     rule: Rule
     state: Term | None
+    at: datetime
     retained: bool
+    sources: tuple[Term, ...] = ()
 
 
 class ActuatorStates(NamedTuple):
@@ -292,24 +296,30 @@ class Output(Generic[Rule]):
 
     async def take(self, reports: Iterable[ReportedState[Rule]]) -> None:
         """Takes what devices report, oldest first; returns when the dataset has it."""
-        changed: dict[Term, tuple[Term | None, str]] = {}
+        texts: dict[Term, str] = {}
         now = asyncio.get_running_loop().time()
         for report in reports:
             for actuator in self._by_place.get((report.rule.place, self._sender.target(report.rule)), ()):
                 if actuator.rule != report.rule:
                     continue
                 state = actuator.as_wanted(report.state)
-                if actuator.known_report != state:
-                    changed[actuator.iri] = state, report.rule.condition
-                actuator.reported = state
+                at = None if report.retained else report.at
+                if actuator.take_report(state, at):
+                    of_rule = report.rule.condition
+                    texts[actuator.iri] = reported_update(actuator.iri, state, at, report.sources, of_rule)
                 # A retained report may be of yesterday: it is shown, and compared with nothing.
                 if not report.retained:
                     actuator.compare(state, now)
                 self._settle(actuator)
-        if changed:
-            texts = [reported_update(one, state, condition) for one, (state, condition) in changed.items()]
-            await self._writer.store(texts, "reported states")
-            self.counters.reported += len(changed)
+        if texts:
+            await self._writer.store(list(texts.values()), "reported states")
+            self.counters.reported += len(texts)
+
+    def interrupt(self, at: datetime, device: str | None = None) -> None:
+        """Reports may have been missed: the next one of each actuator that is received later is written with its time.
+        at: by the clock of the reports; device: as `Sender.device`; None: all."""
+        for actuator in self._all() if device is None else self._by_device.get(device, ()):
+            actuator.interrupt(at)
 
     def _apply(self, notification: Notification) -> None:
         """Takes a change of the result. Sequence 0 is the whole result and replaces all rows."""

@@ -310,7 +310,7 @@ class ReadingRules(Generic[SomeRule]):
         *,
         former: ReadingRules[SomeRule] | None = None,
     ) -> None:
-        self._of_streams = sources
+        self.sources = sources
         self.rules = tuple(rules)
         self._sources: _Cache[str, _Sources] = _Cache()
         self._record_streams: _Cache[tuple[Read, str, tuple[tuple[str, str], ...], str | None], Stream] = _Cache()
@@ -477,7 +477,7 @@ class ReadingRules(Generic[SomeRule]):
         self, read: Read, topic: str, captures: abc.Mapping[str, str], record: PayloadRecord | None = None
     ) -> Stream:
         stream = read.stream(topic, captures, record)
-        return replace(stream, sources=self._of_streams) if self._of_streams else stream
+        return replace(stream, sources=self.sources) if self.sources else stream
 
     def _record_stream(self, read: Read, topic: str, record: PayloadRecord) -> Stream:
         key = read, topic, tuple(record.captures.items()), record.unit

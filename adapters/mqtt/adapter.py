@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -56,6 +56,7 @@ from lamplighter.adapters.mqtt.inbox import Inbox
 from lamplighter.adapters.mqtt.messages import Message, MessageQueue, TopicUse
 from lamplighter.adapters.mqtt.outward import Outward, announced_filters, outward, place
 from lamplighter.adapters.mqtt.rebirths import ask_for_rebirths
+from lamplighter.adapters.mqtt.sampling import TopicSampling, known_topics
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.adapters.mqtt.silence import Silence
 from lamplighter.adapters.mqtt.subscribed import SubscribedDevices
@@ -166,6 +167,7 @@ class MqttAdapter:
     ) -> None:
         client, base_iri = context.client, context.base_iri
         self.counters, self._last, self.tried = MqttCounters(), context.last, context.tried
+        self._unread = context.unread
         self._settings, self._client, self._base_iri = settings, client, base_iri
         self._files, self._mapping, self._rules = mapping, mapping, rules
         self._feed, self._discovering = feed, discovering
@@ -268,7 +270,7 @@ class MqttAdapter:
         self._silence.connected(name, connected=connected)
         if not connected:
             self.brokers[name].left.clear()  # an UNSUBSCRIBE may be lost with the connection
-            self._commits.repeats.interrupt(self._clock())
+            self._interrupt()
         if self._outward is not None:
             self._outward.connected(name, connected)
         self._subscribed.note_connection(name, connected=connected)
@@ -310,11 +312,23 @@ class MqttAdapter:
             for broker in brokers:
                 tasks.create_task(broker.inbox.run(), name=f"mqtt connection {broker.name}")
                 tasks.create_task(self._take_batches(broker, tasks), name=f"mqtt batches {broker.name}")
+                tasks.create_task(self._sampling(broker).keep_sampling(), name=f"mqtt samples {broker.name}")
             if self._outward is not None:
                 tasks.create_task(self._outward.run(), name="mqtt outward")
             for broker in brokers:
                 await broker.inbox.tried.wait()
             self.tried.set()
+
+    def _sampling(self, broker: Broker) -> TopicSampling:
+        def reader() -> Callable[[str], bool]:
+            found = self._discovering
+            entries = () if found is None else found.feed.entries.values()
+            known = known_topics(broker.mapping, [one.device for one in entries if one.device.broker == broker.name])
+            return lambda topic: known(topic) or (found is not None and found.covers(broker.name, topic))
+
+        return TopicSampling(
+            broker.name, broker.settings, lambda: broker.inbox.credentials, reader, self._unread, self._clock
+        )
 
     async def _follow_rules(self, feed: AdapterClient, rules: DatasetRules) -> None:
         await follow_rules(feed, rules, self._apply)
@@ -322,8 +336,15 @@ class MqttAdapter:
 
     def _ask_again(self) -> None:
         """The gateway has come back."""
-        self._commits.repeats.interrupt(self._clock())
+        self._interrupt()
         self._subscribed.ask_again()
+
+    def _interrupt(self) -> None:
+        """Reports may have been missed."""
+        now = self._clock()
+        self._commits.repeats.interrupt(now)
+        if self._outward is not None:
+            self._outward.output.interrupt(now)
 
     def remap(self, mapping: Mapping) -> None:
         """Takes other rules of files. Connections stay."""
@@ -359,11 +380,13 @@ class MqttAdapter:
         brokers = ", ".join(broker.status() for broker in self.brokers.values())
         devices = self._discovering.feed.status() if self._discovering else ""
         said = "" if self._outward is None else self._outward.status()
+        if len(self._unread):
+            said += f", {count_text(len(self._unread), 'topic', ',')} without a rule"
         return f"{brokers}, {count_text(self.counters.committed, 'reading', ',')} committed{said}{devices}"
 
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""
-        counts = self.counters.counts() | {"problems": self._warnings.count}
+        counts = self.counters.counts() | {"problems": self._warnings.count, "topics_unread": self._unread.noted}
         return counts if self._outward is None else counts | self._outward.counts()
 
     async def _take_batches(self, broker: Broker, tasks: asyncio.TaskGroup) -> None:
@@ -430,7 +453,8 @@ class MqttAdapter:
                 self._drop(message, one)
             else:
                 # That a device does not know its state is no reason to send it one.
-                yield ReportedState(*one, retained=message.retained or one[1] is None)
+                retained = message.retained or one[1] is None
+                yield ReportedState(*one, message.received, retained, broker.mapping.sources)
 
     def _readings(self, broker: Broker, message: Message, trusted: bool) -> list[Reading]:
         if message.use.own:

@@ -46,13 +46,13 @@ class Outward:
     """The parts that send: states of actuators, rows of queries, and by the names of brokers what is announced."""
 
     def __init__(self, output: Output[CommandRule], rows: RowPublisher, announcers: Mapping[str, Announcer]) -> None:
-        self._output, self._rows, self._announcers = output, rows, announcers
+        self.output, self._rows, self._announcers = output, rows, announcers
 
     def change_rules(
         self, files: Sequence[CommandRule], dataset: Sequence[CommandRule], publishes: Iterable[PublishRule]
     ) -> None:
         """Takes the rules in force: commands of mapping/*.toml and of the dataset, and rows to publish."""
-        self._output.change_rules(files, dataset)
+        self.output.change_rules(files, dataset)
         self._rows.change_rules(publishes)
 
     def connected(self, broker: str, connected: bool) -> None:
@@ -63,20 +63,20 @@ class Outward:
     ) -> None:
         """Takes messages of a batch that are the adapter's own, and what all report of actuators; returns when the
         dataset has it."""
-        await self._output.take(reports)
+        await self.output.take(reports)
         await self._announcers[broker].take(messages)
 
     async def run(self) -> None:
         """Runs until cancelled. Raises an ExceptionGroup with UpstreamError when the client is closed."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._output.run(), name="mqtt output")
+            tasks.create_task(self.output.run(), name="mqtt output")
             tasks.create_task(self._rows.run(), name="mqtt publish")
             for name, announcer in self._announcers.items():
                 tasks.create_task(announcer.run(), name=f"mqtt announce {name}")
 
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""
-        sent = self._output.counters
+        sent = self.output.counters
         return {
             "commands": sent.sent,
             "commands_acknowledged": sent.acknowledged,
@@ -87,7 +87,7 @@ class Outward:
 
     def status(self) -> str:
         """In a few words, each part after a comma."""
-        texts = [output_status(self._output), self._rows.status(), *(one.status() for one in self._announcers.values())]
+        texts = [output_status(self.output), self._rows.status(), *(one.status() for one in self._announcers.values())]
         return "".join(f", {text}" for text in texts if text)
 
 

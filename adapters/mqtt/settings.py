@@ -57,6 +57,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         Every client that may publish at the broker can switch them.
     canary_s: after this long without a message the adapter sends itself one. If it does not come back, the adapter
         subscribes and connects again. 0: never.
+    unread_s: how often the adapter listens to all topics (`#`) for 20 s, to find those that no rule reads. 0: never.
     """
 
     host: Host = ""
@@ -73,6 +74,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     key_file: File = ""
     keepalive_s: Annotated[int, msgspec.Meta(ge=5, le=65535)] = 60
     canary_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 30
+    unread_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 600
     announce: bool = False
 
     def __post_init__(self) -> None:

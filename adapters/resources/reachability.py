@@ -26,6 +26,7 @@ from lamplighter.ontology.vocabulary import (
     RDF_TYPE,
     SINCE,
     UNREACHABLE,
+    adapter_iri,
 )
 
 # How often it is looked which devices are to be written.
@@ -111,6 +112,7 @@ class Reachability:
         self._client, self._now = basis.context.client, basis.context.now
         self._names = names
         self._kind = basis.kind
+        self._adapter = iri(adapter_iri(basis.context.base_iri, basis.kind))
         self._contact_write_s = basis.settings.contact_write_s
         self._hosted = hosted
         self._settled = settled
@@ -144,6 +146,10 @@ class Reachability:
         if device.withheld != reason:
             device.withheld = reason
             logger.error(f"{self._kind} target refused", device=authority, resource=resource, reason=reason)
+
+    def sources(self, authority: str) -> tuple[Term, ...]:
+        """What the states of a device come through: the device and the adapter, as resources of the dataset."""
+        return () if self._names is None else (self._names.node(authority), self._adapter)
 
     def known(self) -> int:
         """The devices that have answered, or should have."""

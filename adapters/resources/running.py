@@ -152,6 +152,13 @@ class RunningResources:
         self.states.renew(device)
         self.sensors.renew(device)
         self.sensors.interrupt(device)
+        self.output.interrupt(self.basis.context.now(), device)
+
+    def ask_again(self) -> None:
+        """The gateway has come back."""
+        self.output.interrupt(self.basis.context.now())
+        self.sensors.renew_all()
+        self.states.renew_all()
 
     def _hosted(self, device: str) -> set[Term] | None:
         """The sensors and actuators of a device; None if it is not adopted, and no rule is about it."""
@@ -213,7 +220,7 @@ class ResourceAdapter(ABC, Generic[Resources]):
             if base_iri:
                 counting = keep_counters(client, base_iri, kind, self.counts)
                 tasks.create_task(counting, name=f"{kind} counters")
-                presence = keep_presence(client, base_iri, kind, self.basis.context.now, running.sensors.renew_all)
+                presence = keep_presence(client, base_iri, kind, self.basis.context.now, running.ask_again)
                 tasks.create_task(presence, name=f"{kind} presence")
                 tasks.create_task(keep_health(client, base_iri, kind, self.health), name=f"{kind} health")
             if self._rules is not None:

@@ -19,6 +19,7 @@ from lamplighter.adapters.resources.exchange import (
     ResourceObservation,
 )
 from lamplighter.adapters.resources.reachability import Reachability
+from lamplighter.adapters.resources.sensors import REGISTRATIONS_PER_S
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import TokenBucket
@@ -125,6 +126,12 @@ class DeviceStates:
             if any(rule.device == device for rule in followed.rules):
                 followed.observation.renew()
 
+    def renew_all(self) -> None:
+        """Reads all states again, not all at once. Reports of them may have been missed."""
+        loop = asyncio.get_running_loop()
+        for number, followed in enumerate(self._followed.values()):
+            loop.call_later(number / REGISTRATIONS_PER_S, followed.observation.renew)
+
     def refresh(self, rule: BoundCommand) -> None:
         """Reads the state of a rule again at once, unless it is observed."""
         for key in self.places(rule):
@@ -201,10 +208,10 @@ class DeviceStates:
             return
         if state.successful:
             self._last.keep(followed.resource.uri, state.body, state.at, content_format=state.format)
-        readable = False
+        readable, sources = False, self._reachability.sources(device)
         for rule in followed.rules:
             if state.code == "4.04":  # it has forgotten the resource, or never had it
-                self._reports[rule] = ReportedState(rule, None, retained=False)
+                self._reports[rule] = ReportedState(rule, None, state.at, retained=False, sources=sources)
                 readable = True
             elif state.successful:
                 try:
@@ -214,7 +221,7 @@ class DeviceStates:
                     continue
                 readable = True
                 if found is not None:
-                    self._reports[rule] = ReportedState(rule, found, retained=False)
+                    self._reports[rule] = ReportedState(rule, found, state.at, retained=False, sources=sources)
         self._reported.set()
         if readable != followed.readable:
             followed.readable = readable

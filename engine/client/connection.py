@@ -109,6 +109,7 @@ class EngineClient:
         self._given_up: list[str] = []  # resumable subscriptions that were ended without a connection
         self._asking_again: set[asyncio.Task[None]] = set()
         self._messages: Callable[[Sequence[MessagePlace]], Sequence[KeptMessage]] | None = None
+        self._unread_messages: Callable[[], tuple[Sequence[KeptMessage], int]] = lambda: ((), 0)
         self._socket: ClientConnection | None = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -317,11 +318,17 @@ class EngineClient:
                 with contextlib.suppress(GatewayError):  # without a token it ends with the connection
                     await self._send("unsubscribe", {"spuid": subscription.spuid})
 
-    def offer_messages(self, find: Callable[[Sequence[MessagePlace]], Sequence[KeptMessage]]) -> None:
+    def offer_messages(
+        self,
+        find: Callable[[Sequence[MessagePlace]], Sequence[KeptMessage]],
+        find_unread: Callable[[], tuple[Sequence[KeptMessage], int]] = lambda: ((), 0),
+    ) -> None:
         """Answers the gateway when an operator looks at messages of devices. find: returns those of the places that it
-        has. To be called before the client connects; it needs the permission to operate."""
+        has; find_unread: those of places that no rule reads, and how many others there are. To be called before the
+        client connects; it needs the permission to operate."""
         check_function("find", find)
-        self._messages = find
+        check_function("find_unread", find_unread)
+        self._messages, self._unread_messages = find, find_unread
 
     async def _ask(self, kind: str, bodies: Sequence[dict[str, Any]]) -> list[Any]:
         """Sends all bodies in one message, and returns the answer to each: its members, or an error.
@@ -480,8 +487,11 @@ class EngineClient:
             return True
         if "asked" in message and self._messages is not None:
             asked = message["asked"]
-            found = self._messages(msgspec.convert(asked["places"], list[MessagePlace]))
-            self._begin(self._tell({"alias": self._name, "number": asked["number"], "found": found}))
+            if asked.get("unread") is True:
+                found, more = self._unread_messages()
+            else:
+                found, more = self._messages(msgspec.convert(asked["places"], list[MessagePlace])), 0
+            self._begin(self._tell({"alias": self._name, "number": asked["number"], "found": found, "more": more}))
             return True
         for kind in ("updated", "answer"):
             if kind in message:

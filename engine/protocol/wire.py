@@ -142,6 +142,7 @@ class KeptMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last message of a place.
 
     payload: its first bytes, in Base64 on the wire; cut: whether it has more. content_format: its number in CoAP.
+    count: of a place that no rule reads, how many messages came.
     """
 
     place: str
@@ -151,15 +152,18 @@ class KeptMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     retained: bool = False
     content_format: Annotated[int, msgspec.Meta(ge=0, le=65_535)] | None = None
     cut: bool = False
+    count: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class MessagesRequest(msgspec.Struct, frozen=True):
-    """``messages``: an offer to be asked for messages of devices. number: of the question that it answers."""
+    """``messages``: an offer to be asked for messages of devices. number: of the question that it answers; more: places
+    that no rule reads, and that are not among those found."""
 
     alias: str | None = None
     authorization: Any = None
     number: int | None = None
     found: list[KeptMessage] = []
+    more: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class _WireMessage(msgspec.Struct, frozen=True):
@@ -519,10 +523,14 @@ def answer_message(alias: str | None, results: bytes) -> bytes:
     return msgspec.json.encode({"answer": body | {"results": msgspec.Raw(results)}})
 
 
-def asked_message(alias: str | None, number: int, places: Sequence[MessagePlace]) -> bytes:
-    """A question for the last messages of places. alias: of the offer."""
+def asked_message(alias: str | None, number: int, places: Sequence[MessagePlace], *, unread: bool) -> bytes:
+    """A question for the last messages of places; or, unread, for those of places that no rule reads. alias: of the
+    offer."""
     body: dict[str, Any] = {} if alias is None else {"alias": alias}
-    return msgspec.json.encode({"asked": body | {"number": number, "places": places}})
+    body |= {"number": number, "places": places}
+    if unread:
+        body["unread"] = True
+    return msgspec.json.encode({"asked": body})
 
 
 def error_members(error: GatewayError) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from lamplighter.engine.terms import lexical
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.console import confirm, print_json, print_result, shorten, table
 from lamplighter.gateway.cli.devices_coap import add_discover_arguments, add_key_arguments, found_devices, make_key
+from lamplighter.gateway.cli.devices_unread import add_unread_arguments, list_unread
 from lamplighter.gateway.cli.endpoint import RunningDataset, add_reach_options
 from lamplighter.gateway.cli.options import add_confirmation, add_json, add_mode
 from lamplighter.gateway.devices.decisions import NOT_READ, STATES, Devices, NotDecidedError, Row, StateMismatch, word
@@ -76,6 +77,8 @@ def add_devices_commands(command: Adder) -> None:
     problems = add_mode(
         modes, "problems", "list announcements and messages that were not used, with the reasons", _problems
     )
+    unread = add_mode(modes, "unread", "list topics that no rule reads, with proposed rules", list_unread)
+    add_unread_arguments(unread)
     for name, what in (
         ("discover", "the devices found"),
         ("show", "the device, as GET /devices/<id>,"),
@@ -247,6 +250,7 @@ def _show(options: argparse.Namespace) -> int:
         print("\n" + table([("OBSERVES", "SENSOR", "UNIT", title, "MEMBER"), *_printables(rows)]), end="")
     if device.actuators:
         by_hand = asyncio.run(gateway.devices.by_hand(entry))
+        reported = {one["iri"]: _report_text(one) for one in asyncio.run(gateway.listing.one(entry))["actuators"]}
         acts = [
             (
                 one.kind,
@@ -254,14 +258,26 @@ def _show(options: argparse.Namespace) -> int:
                 shorten(
                     ", ".join(one.command["values"]) if "values" in one.command else _bounds(one.minimum, one.maximum)
                 ),
+                reported[lexical(gateway.registry.actuator_iri(one))],
                 by_hand[one.key],
                 place(one.command),
             )
             for one in device.actuators
         ]
-        print("\n" + table([("CONTROLS", "ACTUATOR", "STATES", "BY HAND", title), *_printables(acts)]), end="")
+        print(
+            "\n" + table([("CONTROLS", "ACTUATOR", "STATES", "REPORTED", "BY HAND", title), *_printables(acts)]), end=""
+        )
         _warn_of_refused_topics(gateway, device)
     return 0
+
+
+def _report_text(actuator: dict[str, Any]) -> str:
+    """What the device reports, when, and whether that is confirmed. actuator: as `DeviceList.one` has it."""
+    if "reported" not in actuator:
+        return "-"
+    time = actuator.get("reported_time", "")[:19]
+    doubt = "(unconfirmed)" if actuator.get("confirmed") is False else ""
+    return " ".join(part for part in (shorten(actuator["reported"]), time, doubt) if part)
 
 
 def _bounds(minimum: float | None, maximum: float | None) -> str:

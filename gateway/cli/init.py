@@ -179,6 +179,7 @@ def _choice(options: argparse.Namespace, template: Template, settings: Settings)
         states=(states[0], states[1]) if states else ("true", "false"),
         room=room if not options.sensors else None,
         sensors=sensors,
+        confirmed=options.unconfirmed == "ignore",
         span=_span(options, "from", "until") if template.span else None,
         dimming=_dimming(options, base) if template.dims else None,
     )

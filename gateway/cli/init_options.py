@@ -27,7 +27,9 @@ def _declare(modes: Any, name: str, template: Template, run: Callable[[argparse.
         "A device is a name, such as kitchen, or an IRI. On a terminal the command asks for what is missing.",
     )
     # A template that follows the time has no options of sensors.
-    one.set_defaults(command=run, room=None, sensors=None, topic=None, member=None, true=None, false=None)
+    one.set_defaults(
+        command=run, room=None, sensors=None, topic=None, member=None, true=None, false=None, unconfirmed="count"
+    )
     one.add_argument("--config", type=Path, default=argparse.SUPPRESS, help="as for all commands")
     one.add_argument("--name", default=name, help=f"name of the files in apps/ and mapping/ (default: {name})")
     one.add_argument("--force", action="store_true", help="overwrite existing files")
@@ -77,6 +79,12 @@ def _declare_sensors(one: argparse.ArgumentParser, what: argparse._ArgumentGroup
     )
     what.add_argument(
         "--sensor", dest="sensors", action="append", metavar="NAME", help="this sensor counts; repeatable"
+    )
+    what.add_argument(
+        "--unconfirmed",
+        choices=("count", "ignore"),
+        default="count",
+        help="whether a value counts from before the gateway, its broker or its device came back (default: count)",
     )
     sensor = one.add_argument_group("a sensor that publishes over MQTT, mapped by hand")
     sensor.add_argument("--topic", help="its topic")

@@ -11,6 +11,7 @@ from lamplighter.engine.terms import lexical
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.console import shorten, table
 from lamplighter.gateway.cli.endpoint import RunningDataset, add_reach_options
+from lamplighter.gateway.devices.listing import is_confirmed
 from lamplighter.ontology import vocabulary as v
 
 # With the model "event" the readings are in named graphs, and the stream has what all of them share.
@@ -80,7 +81,7 @@ def _newest(dataset: RunningDataset, name: str) -> Iterator[_Row]:
         if name.casefold() not in feature.casefold() and name.casefold() not in given.casefold():
             continue
         observes = _short(property_.removeprefix(f"{base}property/"))
-        confirmed = bool(time) and time.rstrip("Z") >= since.rstrip("Z") if since else None
+        confirmed = is_confirmed(time, since) if since else None
         found = given or feature, observes, value, code or _short(unit), time[:19] or problem, nil or None, confirmed
         # With the model "event" the end of a graph's IRI has time and number; a retained reading has no other time.
         order = "/".join(graph.rsplit("/", 2)[1:]) or time.rstrip("Z")

@@ -49,9 +49,10 @@ class Dimming:
 @dataclass(frozen=True, kw_only=True)
 class Choice:
     """What an application is made of. actuator: what it switches, in one word; actuators: their IRIs. room: IRI of the
-    room whose sensors count; sensors: IRIs of those that count; with neither, all sensors of the gateway count. delay:
-    ISO 8601. states: desired states of the actuators while the condition holds and otherwise, as SPARQL. span: when
-    they have the first of them, of a template without sensors. dimming: None: brightness is left alone."""
+    room whose sensors count; sensors: IRIs of those that count; with neither, all sensors of the gateway count.
+    confirmed: only values count that are confirmed (docs/devices.md). delay: ISO 8601. states: desired states of the
+    actuators while the condition holds and otherwise, as SPARQL. span: when they have the first of them, of a template
+    without sensors. dimming: None: brightness is left alone."""
 
     name: str
     base_iri: str
@@ -61,6 +62,7 @@ class Choice:
     states: tuple[str, str] = ("true", "false")
     room: str | None = None
     sensors: Sequence[str] = ()
+    confirmed: bool = False
     span: DailySpan | None = None
     dimming: Dimming | None = None
 
@@ -100,7 +102,7 @@ def _while(choice: Choice, properties: Sequence[str], *, query: str, updates: tu
     queries = {
         query: _query(
             "SELECT DISTINCT ?detected WHERE { VALUES ?detected { true } "
-            f"VALUES ?property {{ {' '.join(properties)} }} "
+            f"VALUES ?property {{ {' '.join(properties)} }} {_confirmation(choice)}"
             f"?reading sosa:observedProperty ?property ; sosa:hasSimpleResult ?detected{_sensors(choice)} }}"
         ),
         "WAITING": _query(f"SELECT ?since WHERE {{ {note} }}"),
@@ -136,7 +138,7 @@ def _left_open(choice: Choice, properties: Sequence[str]) -> Document:
     note = "?door app:openSince ?since"
     queries = {
         "OPEN": _query(
-            f"SELECT DISTINCT ?door WHERE {{ VALUES ?property {{ {' '.join(properties)} }} "
+            f"SELECT DISTINCT ?door WHERE {{ VALUES ?property {{ {' '.join(properties)} }} {_confirmation(choice)}"
             "?reading sosa:observedProperty ?property ; sosa:hasSimpleResult false ; "
             f"sosa:madeBySensor ?door{_sensors(choice, '?door')} }}"
         ),
@@ -216,6 +218,16 @@ def _with_span(
 
 def _query(sparql: str) -> Document:
     return {"sparql": sparql}
+
+
+def _confirmation(choice: Choice) -> str:
+    """The pattern without which ?reading does not count: nothing that its stream comes through came back since."""
+    if not choice.confirmed:
+        return ""
+    return (
+        "?stream gateway:liveObservation ?reading . ?reading sosa:resultTime ?last "
+        "FILTER NOT EXISTS { ?stream gateway:receivedFrom/gateway:since ?back FILTER(?back > ?last) } "
+    )
 
 
 def _sensors(choice: Choice, sensor: str = "?sensor") -> str:

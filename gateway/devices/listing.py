@@ -23,6 +23,7 @@ from lamplighter.ontology.vocabulary import (
     NIL_REASON,
     RECEIVED_FROM,
     REPORTED_STATE,
+    REPORTED_TIME,
     RESULT_TIME,
     SINCE,
 )
@@ -125,7 +126,7 @@ class DeviceList:
                 pairs = (("value", value), ("nil_reason", nil), ("time", time))
                 about: dict[str, Any] = {name: lexical(term) for name, term in pairs if term is not None}
                 if since is not None:  # a reading has a row for each of its sources
-                    confirmed = about.get("time", "").rstrip("Z") >= lexical(since).rstrip("Z")
+                    confirmed = is_confirmed(about.get("time", ""), lexical(since))
                     before = found.get(sensor, {})
                     same = before.get("time") == about.get("time")
                     about["confirmed"] = confirmed and not (same and before.get("confirmed") is False)
@@ -133,17 +134,30 @@ class DeviceList:
         return found
 
     async def _states(self, device: Term) -> dict[Term, dict[str, Any]]:
-        """The desired and the reported state of each actuator of a device."""
+        """The desired and the reported state of each actuator of a device, and when it was reported. confirmed: as for
+        `_values`."""
         query = (
-            f"SELECT ?actuator ?desired ?reported WHERE {{ {device} <{HOSTS}> ?actuator "
-            f"OPTIONAL {{ {desired_pattern('desired')} }} OPTIONAL {{ ?actuator <{REPORTED_STATE}> ?reported }} }}"
+            f"SELECT ?actuator ?desired ?reported ?time ?since WHERE {{ {device} <{HOSTS}> ?actuator "
+            f"OPTIONAL {{ {desired_pattern('desired')} }} OPTIONAL {{ ?actuator <{REPORTED_STATE}> ?reported "
+            f"OPTIONAL {{ ?actuator <{REPORTED_TIME}> ?time }} "
+            f"OPTIONAL {{ ?actuator <{RECEIVED_FROM}> ?source . ?source <{SINCE}> ?since }} }} }}"
         )
         found: dict[Term, dict[str, Any]] = {}
-        for actuator, desired, reported in await self._dataset.rows(query):
-            pairs = (("desired", desired), ("reported", reported))
+        for actuator, desired, reported, time, since in await self._dataset.rows(query):
             if actuator is not None:
-                found[actuator] = {name: lexical(value) for name, value in pairs if value is not None}
+                pairs = (("desired", desired), ("reported", reported), ("reported_time", time))
+                about: dict[str, Any] = {name: lexical(value) for name, value in pairs if value is not None}
+                if since is not None:  # a state has a row for each of its sources
+                    earlier = found.get(actuator, {}).get("confirmed", True)
+                    about["confirmed"] = earlier and is_confirmed(about.get("reported_time", ""), lexical(since))
+                found[actuator] = about
         return found
+
+
+def is_confirmed(time: str, since: str) -> bool:
+    """Whether a report is not older than its source's return. Both in UTC, as the adapters write them; time: empty: it
+    is unknown."""
+    return time.rstrip("Z") >= since.rstrip("Z")
 
 
 def message_places(device: Device) -> list[MessagePlace]:

@@ -59,7 +59,7 @@ from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper, raw_headers, socket_address
 from lamplighter.gateway.security.peers import origin
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.state.messages import MessageSource
+from lamplighter.gateway.state.messages import MessagesAnswer, MessageSource
 from lamplighter.gateway.state.quotas import ConnectionLease
 from lamplighter.gateway.state.request_ids import Accepted
 from lamplighter.gateway.workers.ad_hoc import Answer, ReadyAnswer
@@ -340,11 +340,11 @@ class _Connection:
         caller.require_operator("offer messages of devices")
         if request.number is not None:
             if self._messages is not None:
-                self._messages.answer(request.number, request.found)
+                self._messages.answer(request.number, MessagesAnswer(request.found, request.more))
         elif self._messages is None:
 
-            def ask(number: int, places: Sequence[MessagePlace]) -> None:
-                self._outbox.put(asked_message(request.alias, number, places))
+            def ask(number: int, places: Sequence[MessagePlace], unread: bool) -> None:
+                self._outbox.put(asked_message(request.alias, number, places, unread=unread))
 
             source = MessageSource(ask)
             self._runner.messages.join(source, caller.client)

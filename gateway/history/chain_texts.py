@@ -106,6 +106,7 @@ _TEXTS: dict[str, Callable[[ChainLink, Names], str]] = {
     "delay": lambda link, names: f"{_by(link)}: {plain(link.text)}" if link.by is not None else "",
     "notification": lambda link, names: f"desired state {state_text(link.state, names)}",
     "report": _report,
+    "unconfirmed": _report,
     "rule": lambda link, names: plain(link.text),
     "request": _request,
     "acknowledgement": lambda link, names: plain(link.text),

@@ -49,9 +49,10 @@ _OUTCOMES = frozenset(f"<{name}>" for name in (v.SENT_TIME, v.RESULT_TIME, v.REF
 class ChainLink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One link of a chain.
 
-    link: reading, update, query, delay, notification, report, rule, request, acknowledgement, refusal, or waiting: a
-    newer state that is not acknowledged. time: in UTC, None if it is unknown; trusted: whether the clock was
-    synchronised then. record: its place, such as 1/17. doubt: why the link may be wrong, or what is missing.
+    link: reading, update, query, delay, notification, report, rule, request, acknowledgement, refusal, waiting: a
+    newer state that is not acknowledged, or unconfirmed: what the device reported last, before a source came back.
+    time: in UTC, None if it is unknown; trusted: whether the clock was synchronised then. record: its
+    place, such as 1/17. doubt: why the link may be wrong, or what is missing.
     by: kind and name of what caused a reading, an update or a delay; client: the registered client. state, before: of
     the actuator. quads: the first ones that an update asserted, or the results of a reading; more: how many others.
     application, aggregator, member: of a query; text: of a query, rule, request, answer or refusal, or when a delay
@@ -133,6 +134,7 @@ class Explainer:
         # wants any more.
         if newer is not None and _desired_state(newer, actuator) != state:
             links += self._not_acknowledged(newer, actuator)[-1:]
+        links += self._doubtful_report(actuator, until)
         return Explanation(actuator, state, cause, links)
 
     def _not_acknowledged(self, record: Record, actuator: Term) -> list[ChainLink]:
@@ -297,6 +299,37 @@ class Explainer:
         return msgspec.structs.replace(
             _own(found), link="report", state=_added_values(found, actuator)[v.REPORTED_STATE]
         )
+
+    def _doubtful_report(self, actuator: Term, until: datetime | None) -> list[ChainLink]:
+        """What the device reported last, if one of its sources has come back since."""
+
+        def in_time(record: Record) -> bool:
+            return until is None or moment(record.ts) <= until
+
+        def reports(record: Record) -> bool:
+            return in_time(record) and v.REPORTED_STATE in _asserted_values(record, actuator)
+
+        found = self._history.latest(actuator, reports)
+        if found is None:
+            return []
+        quads = (*found.k, *found.a)
+        time = _text(_asserted_values(found, actuator), v.REPORTED_TIME)
+        for source in [quad.o for quad in quads if quad.s == actuator and quad.p == f"<{v.RECEIVED_FROM}>"]:
+
+            def returns(record: Record, source: Term = source) -> bool:
+                return in_time(record) and v.SINCE in _added_values(record, source)
+
+            back = self._history.latest(source, returns)
+            since = "" if back is None else _text(_added_values(back, source), v.SINCE)
+            if since and time.rstrip("Z") < since.rstrip("Z"):
+                link = msgspec.structs.replace(
+                    _own(found),
+                    link="unconfirmed",
+                    state=_asserted_values(found, actuator)[v.REPORTED_STATE],
+                    doubt=f"unconfirmed: not heard since {lexical(source)} came back at {since}",
+                )
+                return [link]
+        return []
 
     # --- records ---
 

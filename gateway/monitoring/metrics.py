@@ -78,6 +78,7 @@ _ADAPTERS = {
     "readings_repeated": "Readings dropped by on_repeat, dead_band or throttle_s.",
     "readings_outdated": "Readings dropped because the live one is newer by its own time.",
     "problems": "Messages, values and rows that were dropped with a problem.",
+    "topics_unread": "Topics that no rule reads, as far as they were noticed.",
     "commands": "Messages with desired states to devices.",
     "commands_acknowledged": "Of these, acknowledged by the broker or the device.",
     "commands_failed": "Of these, not acknowledged.",

@@ -33,7 +33,7 @@ SELECT ?kind ?feature ?part ?property ?value ?unit ?desired ?time WHERE {{
     OPTIONAL {{ {_UNIT} }}
     BIND("reading" AS ?kind) }}
   UNION {{ {{ ?part <{v.DESIRED_STATE}> ?desired }} UNION {{ ?part <{v.HAS_STATUS}> ?desired }}
-    OPTIONAL {{ ?part <{v.REPORTED_STATE}> ?value }}
+    OPTIONAL {{ ?part <{v.REPORTED_STATE}> ?value OPTIONAL {{ ?part <{v.REPORTED_TIME}> ?time }} }}
     OPTIONAL {{ ?feature <{v.HOSTS}> ?part }}
     BIND("actuator" AS ?kind) }}
 }} ORDER BY ?feature ?kind ?property ?part ?time"""

@@ -107,8 +107,8 @@ async def run_adapter(
     trust = configuration.clock_trusted
     async with EngineClient(configuration.url, name=spec.name) as client:
         context = AdapterContext(client, trusted=lambda: clock_trusted(trust), tried=tried or asyncio.Event())
-        # Offered to the gateway, which asks for the last message of a topic.
-        client.offer_messages(context.last.find)
+        # Offered to the gateway, which asks for the last message of a topic, and for topics that no rule reads.
+        client.offer_messages(context.last.find, context.unread.find)
         if reread is None:
             await parts(configuration).adapter(context, None).run()
         else:

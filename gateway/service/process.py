@@ -224,7 +224,7 @@ async def _serve(
             routes=[
                 *gates.routes,
                 mapping.route,
-                messages.route,
+                *messages.routes,
                 *(route for door in api_list for route in door.routes()),
             ],
             prefix=gates.prefix,
@@ -254,6 +254,7 @@ def _about(settings: Settings, subscribe_at: str, api_list: Iterable[Api]) -> st
         ("/metrics", "the same for Prometheus"),
         ("/devices", "devices; POST a decision about one to /devices/<id>"),
         ("/messages", "the last messages of a device, and what mapping rules make of them: ?device=<id>"),
+        ("/messages/unread", "topics that no mapping rule reads, with their last message and a proposed rule"),
         ("/log", "records of the change log: ?last=N, ?from=SEQ&to=SEQ, ?after=SEQ&wait=S"),
         ("/mapping/try", "what mapping rules make of a message (POST)"),
         ("/explain", "why an actuator was switched: ?actuation=<IRI>; ?last=N lists the newest actuations"),

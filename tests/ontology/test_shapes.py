@@ -41,7 +41,7 @@ from lamplighter.adapters.resources.health import health_update
 from lamplighter.adapters.resources.polled_adapter import AddressIris
 from lamplighter.adapters.resources.reachability import Reachability
 from lamplighter.engine import Engine
-from lamplighter.engine.terms import literal
+from lamplighter.engine.terms import iri, literal
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.announcements import announcements, zigbee_house
 from tests.support.mapping_rules import BASE, NOON, readings, rules
@@ -100,7 +100,7 @@ def actuations() -> Iterator[str]:
         NOON - timedelta(seconds=1), "timer", "PUBACK", "mapping/home.toml line 7: command 1", "lamp/set", (1, 17)
     )
     yield actuation_update(LAMP, literal("ON"), NOON, sending)
-    yield reported_update(LAMP, literal("ON"))
+    yield reported_update(LAMP, literal("ON"), NOON, [iri(f"{BASE}broker/default"), iri(f"{BASE}adapter/mqtt")])
     yield refusal_update(LAMP, "its address is not permitted")
     yield refusal_update(f"<{BASE}lamp/2>", "its address is not permitted")
 
@@ -378,6 +378,16 @@ BROKEN = {
     "a rule of no device": "INSERT DATA { <m> a gateway:Mapping ; gateway:rule '{}' ; gateway:ofDevice <x> }",
     "a command that is no mapping": also("?a gateway:command <x>", "?a a sosa:Actuator"),
     "two reported states": also("?a gateway:reportedState 'OFF'", "?a gateway:reportedState 'ON'"),
+    "two times of a report": also(
+        "?a gateway:reportedTime '2020-01-01T00:00:00Z'^^xsd:dateTime", "?a gateway:reportedTime ?t"
+    ),
+    "a time of a report without a zone": instead(
+        "?a gateway:reportedTime ?t", "?a gateway:reportedTime '2020-01-01T00:00:00'^^xsd:dateTime"
+    ),
+    "a state that comes through a text": instead(
+        "?a gateway:reportedState ?t ; gateway:receivedFrom ?s",
+        "?a gateway:reportedState ?t ; gateway:receivedFrom 'a broker'",
+    ),
     "a reported state that is a node": instead("?a gateway:reportedState ?s", "?a gateway:reportedState <on>"),
     "online and offline": also("?p gateway:online false", "?p gateway:online true"),
     "online as text": instead("?p gateway:online true", "?p gateway:online 'true'"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from lamplighter.engine.terms import Bag, lexical
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.event_loops import beside, settled
 
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BASE = "http://gateway.example/"
 LAMP = f"<{BASE}actuator/lamp>"
 NAMES = "".join(f"PREFIX {name}: <{address}> " for name, address in PREFIXES.items())

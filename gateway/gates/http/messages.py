@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 from typing import Any
 
 from starlette.requests import Request
@@ -33,8 +34,27 @@ class MessageRequests:
         self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
     @property
-    def route(self) -> Route:
-        return Route("/messages", self.of_device, Permission.OPERATOR, parameters=Parameters(("device",)))
+    def routes(self) -> list[Route]:
+        return [
+            Route("/messages", self.of_device, Permission.OPERATOR, parameters=Parameters(("device",))),
+            Route("/messages/unread", self.list_unread, Permission.OPERATOR),
+        ]
+
+    async def list_unread(self, request: Request, caller: Caller) -> Response:
+        """The last message of each topic and resource that no rule reads. Raises QueueFullError."""
+        from lamplighter.adapters.devices.kinds import KINDS
+        from lamplighter.adapters.mapping.proposals import proposed_rule
+
+        async with self._turns.turn(caller):
+            found = await self._runner.messages.find_unread()
+        base_iri, messages = self._runner.settings.gateway.base_iri, []
+        for one in found.messages:
+            rule = None if one.cut else proposed_rule(one.place, one.payload, base_iri, list(KINDS))
+            proposed = {} if rule is None else {"readable_as": rule.kind, "rule": rule.toml}
+            cut = {"cut": True} if one.cut else {}
+            messages.append(_message_json(one) | {"count": one.count} | cut | proposed)
+        told = {"unread": messages, "more": found.more, "answered": found.sources, "silent": found.silent}
+        return JsonAnswer(told, headers={"Cache-Control": "no-store"})
 
     async def of_device(self, request: Request, caller: Caller) -> Response:
         """The last message of each topic and resource of a device. Raises QueueFullError."""
@@ -75,6 +95,9 @@ def _message_json(message: KeptMessage) -> dict[str, Any]:
     if message.content_format is not None:
         told["content_format"] = message.content_format
     try:
-        return told | {"payload": message.payload.decode()}
+        # A character may be cut in two.
+        return told | {
+            "payload": codecs.getincrementaldecoder("utf-8")().decode(message.payload, final=not message.cut)
+        }
     except UnicodeDecodeError:
         return told | {"payload_base64": base64.b64encode(message.payload).decode()}

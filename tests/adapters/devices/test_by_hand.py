@@ -18,7 +18,7 @@ from lamplighter.engine.client import UpdateAnswer
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.terms import XSD, Term, literal
 from lamplighter.ontology.vocabulary import PREFIXES
-from tests.support.desired_states import BASE, LAMP, StatesGateway, rule, running
+from tests.support.desired_states import BASE, LAMP, NOON, StatesGateway, rule, running
 from tests.support.event_loops import settled, until
 from tests.support.noted_messages import NotingBroker
 
@@ -44,7 +44,7 @@ async def lamp_on(
 
 
 async def report(one: Output[CommandRule], by: CommandRule, state: Term, *, retained: bool = False) -> None:
-    await one.take([ReportedState(by, state, retained=retained)])
+    await one.take([ReportedState(by, state, NOON, retained=retained)])
     await settled()
 
 
@@ -227,7 +227,7 @@ async def test_the_pause_grows_also_where_the_device_agrees_in_between(
         monkeypatch.setattr(actuator, "SETTLE_S", 2.0)
         count, last = (4, lamp.sent_at) if by_hand == "hold" else (8, lamp.moved_at)
         assert lamp.repeats == count
-        await one.take([ReportedState(one_rule, FALSE, retained=False)])
+        await one.take([ReportedState(one_rule, FALSE, NOON, retained=False)])
         assert lamp.due() == last + min(2.0 * 2**count, longest)
 
 

@@ -19,7 +19,7 @@ from lamplighter.adapters.mqtt.sender import MqttSender
 from lamplighter.adapters.mqtt.settings import COMMANDS
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.terms import XSD, Term, literal
-from tests.support.desired_states import BASE, StatesGateway, rule, running
+from tests.support.desired_states import BASE, NOON, StatesGateway, rule, running
 from tests.support.event_loops import settled, until
 from tests.support.noted_messages import NotingBroker
 
@@ -65,7 +65,7 @@ async def lamp() -> AsyncIterator[tuple[StatesGateway, NotingBroker, Output[Comm
 
 
 async def report(one: Output[CommandRule], *states: tuple[CommandRule, Term]) -> None:
-    await one.take([ReportedState(by, state, retained=False) for by, state in states])
+    await one.take([ReportedState(by, state, NOON, retained=False) for by, state in states])
     await settled()
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from random import Random
 from typing import NamedTuple
 
@@ -22,13 +22,12 @@ from lamplighter.adapters.mqtt.settings import COMMANDS
 from lamplighter.engine import Engine
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, UpstreamError
-from lamplighter.engine.terms import XSD, Term, lexical, literal
+from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.ontology.vocabulary import DESIRED_STATE
-from tests.support.desired_states import BASE, LAMP, REFUSED, StatesGateway, rule, running
+from tests.support.desired_states import BASE, LAMP, NOON, REFUSED, StatesGateway, rule, running
 from tests.support.event_loops import settled, until
 from tests.support.noted_messages import NotingBroker
 
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TRUE, FALSE = (literal(word, datatype=XSD + "boolean") for word in ("true", "false"))
 
 
@@ -103,7 +102,7 @@ async def test_at_a_start_only_a_state_that_the_device_may_lack_is_sent(peer: Pe
         gateway.write(f"INSERT DATA {{ {LAMP} {known} true }}")
     async with running(gateway, peer.sender, rule()) as one:
         assert broker.payloads() == ([] if known else ['{"state": "ON"}'])
-        await one.take([ReportedState(rule(), FALSE, retained=True)])
+        await one.take([ReportedState(rule(), FALSE, NOON, retained=True)])
         await settled()
         assert len(broker.messages) == (known is None)
         assert gateway.found(f"{LAMP} gateway:reportedState ?x") == ["false"]
@@ -169,15 +168,15 @@ async def test_a_device_that_reports_another_state_is_told_again_once_per_pause(
 ) -> None:
     async with switched_on(peer) as (gateway, broker, one):
         monkeypatch.setattr(actuator, "SETTLE_S", 0.0)
-        await one.take([ReportedState(rule(), FALSE, retained=False)])
+        await one.take([ReportedState(rule(), FALSE, NOON, retained=False)])
         await settled()
         assert broker.payloads() == ['{"state": "ON"}'] * 2
         monkeypatch.setattr(actuator, "SETTLE_S", 1_000.0)
         for _ in range(3):
-            await one.take([ReportedState(rule(), FALSE, retained=False)])
+            await one.take([ReportedState(rule(), FALSE, NOON, retained=False)])
             await settled()
         assert len(broker.messages) == 2  # the next one is due later
-        await one.take([ReportedState(rule(), TRUE, retained=False)])
+        await one.take([ReportedState(rule(), TRUE, NOON, retained=False)])
         await settled()
         assert one.counters.reasserted == 1
         assert one.counters.reported == 2, "equal reports are stored once"
@@ -193,7 +192,7 @@ async def test_the_pause_doubles_while_the_device_goes_on_reporting_another_stat
     async with switched_on(peer) as (_, broker, one):
         [lamp] = one._actuators.values()
         for longest in (2.0, 4.0, 8.0):
-            await one.take([ReportedState(rule(), FALSE, retained=False)])
+            await one.take([ReportedState(rule(), FALSE, NOON, retained=False)])
             assert lamp.due() == lamp.sent_at + longest
             with monkeypatch.context() as at_once:
                 at_once.setattr(actuator, "SETTLE_S", 0.0)
@@ -201,7 +200,7 @@ async def test_the_pause_doubles_while_the_device_goes_on_reporting_another_stat
                 await settled()
         assert len(broker.messages) == 4
         lamp.repeats = 1_000
-        await one.take([ReportedState(rule(), FALSE, retained=False)])
+        await one.take([ReportedState(rule(), FALSE, NOON, retained=False)])
         assert lamp.due() == lamp.sent_at + actuator.REASSERT_MAX_S
 
 
@@ -211,7 +210,7 @@ async def test_reassert_s_0_leaves_the_device_alone(peer: Peer) -> None:
     async with running(gateway, peer.sender, quiet) as one:
         gateway.desire("true")
         await settled()
-        await one.take([ReportedState(quiet, FALSE, retained=False)])
+        await one.take([ReportedState(quiet, FALSE, NOON, retained=False)])
         await settled()
     assert len(broker.messages) == 1
 
@@ -226,7 +225,7 @@ async def test_reassert_s_repeats_until_the_device_reports_the_state(
         async with asyncio.timeout(120):
             while len(broker.messages) < 5:
                 await asyncio.sleep(0.001)
-        await one.take([ReportedState(often, TRUE, retained=False)])
+        await one.take([ReportedState(often, TRUE, NOON, retained=False)])
         await settled()
         count = len(broker.messages)
         await asyncio.sleep(0.01)
@@ -421,7 +420,7 @@ async def test_an_actuation_names_the_commit_that_made_the_state_the_desired_one
     async with lamp_on(ScriptedSender()) as (gateway, one):
         assert gateway.found(followed) == ["1/1"]
         gateway.write("INSERT DATA { <x:other> gateway:desiredState true }")
-        await one.take([ReportedState(HOME, FALSE, retained=False)])
+        await one.take([ReportedState(HOME, FALSE, NOON, retained=False)])
         await settled()
         assert gateway.found(f"{LAMP_IS} gateway:cause ?x") == ["client"]
         assert gateway.found(followed) == ["1/1"], "the state was not desired anew"
@@ -446,7 +445,7 @@ async def test_a_device_that_reports_another_state_is_the_cause_of_what_it_is_to
     without_waits(monkeypatch)
     sender = ScriptedSender()
     async with lamp_on(sender) as (gateway, one):
-        await one.take([ReportedState(HOME, FALSE, retained=False)])
+        await one.take([ReportedState(HOME, FALSE, NOON, retained=False)])
         await settled()
         assert sender.asked() == [(TRUE, "notification"), (TRUE, "client")]
         assert gateway.found(f"{LAMP_IS} gateway:cause ?x") == ["client"]
@@ -558,7 +557,7 @@ async def test_a_state_is_asserted_at_the_sender_s_interval_and_recorded_once() 
     sender = ScriptedSender(interval_s=0.001)
     async with lamp_on(sender) as (gateway, one):
         updates = gateway.updated
-        await one.take([ReportedState(HOME, TRUE, retained=False)])
+        await one.take([ReportedState(HOME, TRUE, NOON, retained=False)])
         await until(lambda: len(sender.attempts) >= 5)
         assert set(sender.asked()[1:]) == {(TRUE, "timer")}
         assert gateway.updated == updates + 1, "only the report"
@@ -720,11 +719,11 @@ async def test_state_that_a_device_counts_in_coarse_steps_is_not_sent_again(monk
         await settled()
         assert broker.payloads() == ["2"]
         for said in ("66.666", "67"):
-            await one.take([ReportedState(fan, literal(said, datatype=XSD + "decimal"), retained=False)])
+            await one.take([ReportedState(fan, literal(said, datatype=XSD + "decimal"), NOON, retained=False)])
             await settled()
         assert broker.payloads() == ["2"]
         assert gateway.found(f"{LAMP} gateway:reportedState ?x") == ["50"]
-        await one.take([ReportedState(fan, literal("33.333", datatype=XSD + "decimal"), retained=False)])
+        await one.take([ReportedState(fan, literal("33.333", datatype=XSD + "decimal"), NOON, retained=False)])
         await settled()
         assert broker.payloads() == ["2", "2"], "the first speed is another state"
 
@@ -736,7 +735,31 @@ async def test_command_without_the_state_tells_no_states_apart(monkeypatch: pyte
     async with running(gateway, MqttSender({"default": broker}, COMMANDS), lamp) as one:
         gateway.desire("true")
         await settled()
-        await one.take([ReportedState(lamp, FALSE, retained=False)])
+        await one.take([ReportedState(lamp, FALSE, NOON, retained=False)])
         await settled()
         assert broker.payloads() == ["TOGGLE", "TOGGLE"]
         assert gateway.found(f"{LAMP} gateway:reportedState ?x") == ["false"]
+
+
+async def test_a_repeated_report_is_written_once_a_minute_and_first_of_all_after_an_interruption() -> None:
+    broker, gateway, source = NotingBroker(), StatesGateway(), iri(f"{BASE}broker/default")
+    async with running(gateway, MqttSender({"default": broker}, COMMANDS), rule()) as one:
+
+        async def times(*seconds: int, retained: bool = False) -> list[str]:
+            """What the dataset has after reports at these seconds."""
+            for second in seconds:
+                at = NOON + timedelta(seconds=second)
+                await one.take([ReportedState(rule(), TRUE, at, retained, (source,))])
+            return [text[17:19] + text[14:17] for text in gateway.found(f"{LAMP} gateway:reportedTime ?x")]
+
+        assert await times(0, retained=True) == []
+        assert gateway.found(f"{LAMP} gateway:receivedFrom ?x") == [lexical(source)]
+        assert await times(1, 2, 60) == ["0100:"], "one commit"
+        assert gateway.updated == 2
+        assert await times(61) == ["0101:"]
+        one.interrupt(NOON + timedelta(seconds=70))
+        assert await times(69) == ["0901:"], "it was received before, and is written, but ends nothing"
+        assert await times(70, 71) == ["1001:"]
+        assert gateway.updated == 5
+        assert await times(72, retained=True) == ["1001:"], "what the broker had stored confirms nothing"
+        assert gateway.updated == 5

@@ -118,7 +118,7 @@ async def test_no_update_under_way_brings_a_removed_device_back(
         for rule in commands:
             assert rule.actuator is not None
             of = iri(rule.actuator), TRUE
-            engine.update(reported_update(*of, rule.condition))
+            engine.update(reported_update(*of, NOON, [iri(f"{BASE}broker/default")], rule.condition))
             engine.update(actuation_update(*of, NOON, None, rule.condition))
             engine.update(refusal_update(iri(rule.actuator), "no", rule.condition))
         assert [quad for quad in quads(engine) if device.id in " ".join(filter(None, quad))] == []

@@ -150,6 +150,15 @@ async def test_readings_of_each_content_format_become_observations(device: WebDe
         assert here.adapter.health().devices == 1
 
 
+def unconfirmed_states(here: Here) -> list[str]:
+    doubted = "?a gateway:reportedState ?x ; gateway:receivedFrom/gateway:since ?since"
+    return sorted(
+        set(
+            here.gateway.found(f"{doubted} OPTIONAL {{ ?a gateway:reportedTime ?t }} FILTER(!BOUND(?t) || ?t < ?since)")
+        )
+    )
+
+
 async def test_a_desired_state_reaches_the_device_and_its_own_is_reported(device: WebDevice) -> None:
     device.has("/lamp", "false")
     made = command(f"{device.base}/lamp", content_format="json")
@@ -160,6 +169,15 @@ async def test_a_desired_state_reaches_the_device_and_its_own_is_reported(device
         await until(lambda: here.gateway.found(f"{LAMP} gateway:reportedState ?x") == ["true"])
         [headers] = [headers for method, _, _, headers in device.asked if method == "PUT"]
         assert headers["content-type"] == "application/json"
+        [time] = here.gateway.found(f"{LAMP} gateway:reportedTime ?x")
+        came_by = here.gateway.found(f"{LAMP} gateway:receivedFrom ?x")
+        assert came_by == [f"{BASE}adapter/http-devices", f"{BASE}device/http-devices/127.0.0.1~{device.port}"]
+        await here.vanish()
+        await until(lambda: here.of_device("gateway:online") == ["false"])
+        assert unconfirmed_states(here) == ["true"]
+        await here.appear()  # the device is asked, and answers the same
+        await until(lambda: here.of_device("gateway:online") == ["true"] and unconfirmed_states(here) == [])
+        assert here.gateway.found(f"{LAMP} gateway:reportedTime ?x") > [time]
 
 
 async def test_an_action_is_a_post_whose_refusal_is_recorded(device: WebDevice) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import paho.mqtt.client as mqtt
 
@@ -248,3 +251,31 @@ def test_look(browser: Browser, house: Site, amounts: Amounts) -> None:
     has(browser, ".trial .component", "20.5")
     browser.until("document.querySelector('.trial').scrollIntoView(); return true")
     looked_at(browser, "devices-trial", amounts)
+
+
+@contextmanager
+def reporting(site: Site, messages: dict[str, bytes]) -> Iterator[None]:
+    """Devices that publish again and again."""
+    over = threading.Event()
+
+    def publish() -> None:
+        while not over.wait(0.2):
+            site.broker.publish(*messages.items())
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_topics_that_nothing_reads_have_their_message_and_a_proposed_rule(browser: Browser, house: Site) -> None:
+    with reporting(house, {"attic/co2": b"412", SCRIPT: b"\xff"}):
+        open_view(browser, house.at("devices"), "Devices")
+        has_none(browser, ".unread .message")
+        unfold(browser, ".unread", "Topics that nothing reads")
+        has_after_return(browser, ".unread .message", "attic/co2", "412", "Proposed rule")
+        has_after_return(browser, ".unread .message", "bytes that are no text")
+        assert nothing_ran(browser)

@@ -45,11 +45,19 @@ RIGHT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("requests", "using_graphs", "using_named_graphs", "origins", "settings", "credentials"), ()),
     **dict.fromkeys(("row", "values"), ("dict",)),
     **dict.fromkeys(("extensions", "graphs"), ("None", "dict")),
-    **dict.fromkeys(("find", "handler", "clock"), ("class",)),
+    **dict.fromkeys(("find", "find_unread", "handler", "clock"), ("class",)),
     "timeout_s": ("int", "float", "bool"),
 }
 """Which of `WRONG` have a right type for an argument of that name."""
-FILLED = {"sparql": "CLEAR ALL", "name": "U", "accept": "*/*", "url": f"{NOWHERE}/n", "requests": [], "path": "a"}
+FILLED = {
+    "find": list,
+    "sparql": "CLEAR ALL",
+    "name": "U",
+    "accept": "*/*",
+    "url": f"{NOWHERE}/n",
+    "requests": [],
+    "path": "a",
+}
 NEVER_REFUSED = {"expired"}
 """Calls that a connection makes, with what `token` has returned."""
 

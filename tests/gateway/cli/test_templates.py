@@ -29,6 +29,8 @@ SELECTIONS: dict[str, dict[str, Any]] = {
     "room": {"room": ROOM},
     "sensors": {"sensors": [f"{BASE}sensor/a", f"{BASE}sensor/b"]},
     "all": {},
+    "confirmed": {"room": ROOM, "confirmed": True},
+    "confirmed of sensors": {"sensors": [f"{BASE}sensor/a"], "confirmed": True},
 }
 PREFIXES = (
     f"PREFIX : <{BASE}> PREFIX sosa: <http://www.w3.org/ns/sosa/> PREFIX g: <http://lamplighter.example/ns/gateway#> "
@@ -124,6 +126,47 @@ async def test_on_at_once_and_off_after_the_delay(tmp_path: Path, template: str)
         await house.pass_s(2)
         assert house.states == OFF
         assert house.notes == 0
+
+
+SOURCE = f"""{PREFIXES} DELETE {{ :broker g:since ?t }}
+INSERT {{ :stream g:liveObservation <{BASE}observation/a> ; g:receivedFrom :broker . :broker g:since ?now }}
+WHERE {{ OPTIONAL {{ :broker g:since ?t }} BIND(NOW() AS ?now) }}"""
+"""The broker of a sensor comes back."""
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+async def test_value_of_before_its_broker_came_back_counts_unless_the_application_says_otherwise(
+    tmp_path: Path, confirmed: bool
+) -> None:
+    async with house_with(tmp_path, made("motion-light", room=ROOM, confirmed=confirmed)) as house:
+        await update(house.runner, SOURCE)
+        await house.pass_s(1)
+        await house.read("a", "motion", True)
+        assert house.states == ON
+        await house.pass_s(1)
+        await update(house.runner, SOURCE)
+        await house.pass_s(20)
+        assert house.states == ON, "the light waits as after the end of a motion"
+        await house.read("a", "motion", True)
+        await house.pass_s(20)
+        assert house.states == ON, "the sensor has said so again"
+        await update(house.runner, SOURCE)
+        await house.pass_s(31)
+        assert house.states == (OFF if confirmed else ON)
+
+
+async def test_door_whose_state_is_unconfirmed_raises_no_alarm_if_that_is_ignored(tmp_path: Path) -> None:
+    async with house_with(tmp_path, made("door-left-open", room=ROOM, confirmed=True)) as house:
+        await update(house.runner, SOURCE)
+        await house.pass_s(1)
+        await house.read("a", "contact", False)
+        await house.pass_s(1)
+        await update(house.runner, SOURCE)
+        await house.pass_s(60)
+        assert house.states == {}
+        await house.read("a", "contact", False)
+        await house.pass_s(31)
+        assert house.states == ON
 
 
 async def test_each_motion_begins_the_delay_anew(tmp_path: Path) -> None:

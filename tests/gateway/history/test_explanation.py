@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from lamplighter.adapters.devices.desired import (
     refusal_update,
     reported_update,
 )
+from lamplighter.adapters.literals import datetime_term
 from lamplighter.engine import change_log
 from lamplighter.engine.access import FULL
 from lamplighter.engine.errors import ChangeLogError, MalformedRequestError, UnknownResourceError
@@ -33,6 +34,7 @@ from lamplighter.gateway.history.records import History
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import LogSettings, Settings
+from lamplighter.ontology.vocabulary import SINCE
 from tests.support.gateway_parts import FakeClock, application, idle, recovered_runner, time_passes, update
 
 LAMP = "http://e/lamp"
@@ -232,12 +234,36 @@ async def test_a_device_that_reported_another_state_is_part_of_the_chain(tmp_pat
         await one.acknowledges(ON, sequence, "client")
         [report] = [link for link in one.links() if link.link == "report"]
         assert "no report" in report.doubt
-        await one.writes(reported_update(iri(LAMP), OFF))
+        await one.writes(reported_update(iri(LAMP), OFF, None))
         await one.acknowledges(ON, sequence, "client")
         found = one.explained()
         assert found.cause == "client"
         assert kinds(found.links) == ["update", "notification", "report", "rule", "request", "acknowledgement"]
         assert (found.links[2].state, found.links[2].record, found.links[2].doubt) == (OFF, "1/5", "")
+
+
+async def test_a_report_of_before_its_broker_came_back_is_unconfirmed(tmp_path: Path) -> None:
+    broker, noon = iri("http://e/broker/default"), datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+    def back(at: datetime) -> str:
+        since = f"{broker} <{SINCE}>"
+        return f"DELETE {{ {since} ?t }} INSERT {{ {since} {datetime_term(at)} }} WHERE {{ OPTIONAL {{ {since} ?t }} }}"
+
+    async with street(tmp_path) as one:
+        sequence = await one.desires(ON)
+        await one.acknowledges(ON, sequence)
+        await one.writes(back(noon))
+        await one.writes(reported_update(iri(LAMP), ON, noon + timedelta(seconds=1), [broker]))
+        assert "unconfirmed" not in kinds(one.links())
+        await one.writes(back(noon + timedelta(seconds=2)))
+        [link] = [link for link in one.links() if link.link == "unconfirmed"]
+        assert (link.state, link.doubt) == (
+            ON,
+            "unconfirmed: not heard since http://e/broker/default came back at 2026-11-21T12:00:02Z",
+        )
+        assert as_json(one.explained(), NAMED)["links"][-1]["said"].startswith("the device reported")
+        await one.writes(reported_update(iri(LAMP), ON, noon + timedelta(seconds=3), [broker]))
+        assert "unconfirmed" not in kinds(one.links())
 
 
 async def test_without_its_name_the_record_is_found_by_time(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from lamplighter.engine.protocol import MessagePlace
 from lamplighter.gateway.state.messages import SOURCES_MAX, FoundMessages, MessageSource, MessageSources
 
 
-def asked_for_nothing(number: int, places: Sequence[MessagePlace]) -> None:
+def asked_for_nothing(number: int, places: Sequence[MessagePlace], unread: bool) -> None:
     raise AssertionError("it has left")
 
 

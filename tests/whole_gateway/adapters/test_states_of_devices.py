@@ -9,13 +9,16 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from lamplighter.adapters.mapping import protobuf
+import msgspec
+
+from lamplighter.adapters.mapping import CommandTable, Mapping, command_rule, protobuf
 from lamplighter.adapters.mqtt import inbox
 from lamplighter.gateway.addresses import Addresses
+from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.brokers import Mosquitto, mosquitto
 from tests.support.coap_processes import AdapterProcess
 from tests.support.gateway_process import GatewayProcess, wait_for
-from tests.support.mapping_rules import rules
+from tests.support.mapping_rules import BASE, rules
 from tests.support.mqtt_adapter import mqtt_adapter
 from tests.support.running_gateway import TIMEOUT_S, rows, running_gateway, until_it_is
 
@@ -119,6 +122,52 @@ async def test_state_is_unconfirmed_after_a_reconnection_until_its_device_report
                 await until_it_is(unconfirmed(addresses), [])
             async with mqtt_adapter(addresses, broker, HOUSE):
                 await until_it_is(unconfirmed(addresses), ["true"])
+
+
+UNCONFIRMED_STATES = """SELECT DISTINCT ?actuator ?state ?last WHERE {
+  ?actuator gateway:reportedState ?state ; gateway:receivedFrom/gateway:since ?since
+  OPTIONAL { ?actuator gateway:reportedTime ?last }
+  FILTER(!BOUND(?last) || ?last < ?since) }"""
+"""As docs/devices.md has it."""
+
+
+async def test_state_of_an_actuator_is_unconfirmed_after_each_absence_until_its_device_reports(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(inbox, "BACKOFF_MAX_ONCE_CONNECTED_S", 0.2)
+    table = {"topic": "lamp/set", "actuator": "actuator/lamp", "state": {"topic": "lamp", "payload": "boolean"}}
+    made = command_rule(msgspec.convert(table, CommandTable), prefixes=PREFIXES, base_iri=BASE, place="line 1")
+    with mosquitto() as broker:
+        async with running_gateway(tmp_path) as addresses:
+
+            async def doubted() -> list[str]:
+                return [row["state"] for row in await rows(addresses, PREFIX + UNCONFIRMED_STATES)]
+
+            async def reported() -> list[str]:
+                return [row["x"] for row in await rows(addresses, PREFIX + "SELECT ?x { ?a gateway:reportedState ?x }")]
+
+            async with mqtt_adapter(addresses, broker, Mapping([], [made]), switches=True) as adapter:
+                here, counters = adapter.brokers["default"].inbox, adapter.counters
+                await here.subscribed.wait()
+                await publish(broker, "lamp", "on")
+                await until(reported, ["true"])
+                await until(doubted, [])
+                connections = counters.connections
+                await asyncio.to_thread(broker.stop)
+                await asyncio.to_thread(broker.start)
+                await until(doubted, ["true"])
+                async with asyncio.timeout(TIMEOUT_S):
+                    while counters.connections == connections or not here.subscribed.is_set():
+                        await asyncio.sleep(0.02)
+                await publish(broker, "lamp", "on")
+                await until(doubted, [])
+                await publish(broker, "lamp", "on", retain=True)
+            async with mqtt_adapter(addresses, broker, Mapping([], [made]), switches=True) as adapter:
+                await until(doubted, ["true"])
+                async with asyncio.timeout(TIMEOUT_S):
+                    while not adapter.counters.received:  # the message that the broker had stored confirms nothing
+                        await asyncio.sleep(0.02)
+                assert await doubted() == ["true"]
 
 
 CONFIRMED = """SELECT ?value WHERE {

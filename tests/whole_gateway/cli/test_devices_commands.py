@@ -163,10 +163,10 @@ async def test_actuators_that_report_another_state_have_a_column(tmp_path: Path)
         for actuator, reported in ((first, "1"), (second, "true")):
             node = registry.actuator_iri(actuator)
             await update(addresses, desired_update(node, literal("true", datatype=XSD + "boolean")))
-            await update(addresses, reported_update(node, literal(reported, datatype=XSD + "boolean")))
+            await update(addresses, reported_update(node, literal(reported, datatype=XSD + "boolean"), None))
         assert "NOT AS DESIRED" not in await listed(), "1 and true are one state"
         await update(
-            addresses, reported_update(registry.actuator_iri(second), literal("false", datatype=XSD + "boolean"))
+            addresses, reported_update(registry.actuator_iri(second), literal("false", datatype=XSD + "boolean"), None)
         )
         lines = (await listed()).splitlines()
         assert lines[0].endswith("NOT AS DESIRED")

@@ -167,5 +167,5 @@ async def test_the_command_prints_the_seven_lines_of_the_paper_and_what_is_limit
 async def test_the_root_lists_the_paths_and_the_address_of_subscriptions(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, http={"port": 0, "update_path": "/sparql/update"}) as at:
         text = (await http(at.health.replace("/health", "/"))).body.decode()
-        assert "\n  /sparql/update  SPARQL 1.1 update (POST)" in text
+        assert "\n  /sparql/update    SPARQL 1.1 update (POST)" in text
         assert text.endswith(f"\nSubscribe over WebSocket at {at.subscribe}\n")

@@ -8,6 +8,7 @@ import { devicePath, Setting } from "../setting.js";
 import { cut, lasting, localName } from "../terms.js";
 
 const POLL_MS = 5000;
+const UNREAD_MS = 60000; // each question has the adapter listen to all topics for a while
 const ORDER = ["proposed", "adopted", "retired", "ignored"];
 const STATES = { proposed: "warn", adopted: "ok" };
 
@@ -251,6 +252,33 @@ function Trial() {
     </details>`;
 }
 
+// A topic that no rule reads, with its last message and the rule that is proposed for it.
+function UnreadTopic({ message }) {
+    const { place, broker, payload, count, received, rule } = message;
+    return html`<section class="message"><h4><bdi>${cut(place, 200)}</bdi></h4>
+        <p class="note">${count.toLocaleString("en")} ${count === 1 ? "message" : "messages"}, the last one <time datetime=${received}>${new Date(received).toLocaleString("en-GB")}</time> · broker <bdi>${cut(broker, 60)}</bdi></p>
+        <pre class="clip" tabindex="0">${payload === undefined ? "bytes that are no text" : cut(payload, 1200)}</pre>
+        ${rule ? html`<details><summary>Proposed rule, for a file of mapping/</summary><pre class="clip" tabindex="0">${cut(rule, 4000)}</pre></details>` : null}
+    </section>`;
+}
+
+function UnreadTopics() {
+    const { value, error } = usePolled(() => getJson("messages/unread"), UNREAD_MS);
+    if (value === null) return html`<${Failure} error=${error} />`;
+    return html`<${Failure} error=${error} />
+        ${value.unread.map((one) => html`<${UnreadTopic} key=${`${one.broker} ${one.place}`} message=${one} />`)}
+        ${value.unread.length ? null : html`<p class="note" role="status">${value.answered ? "None was noticed yet. The adapter listens to all topics for 20 s now; open this again then." : "No adapter answers."}</p>`}
+        ${value.more ? html`<p class="note">${value.more.toLocaleString("en")} more are not shown.</p>` : null}`;
+}
+
+// Asked for only when it is opened.
+function Unread() {
+    const [open, setOpen] = useState(false);
+    return html`<details class="unread item" onToggle=${(event) => event.target === event.currentTarget && setOpen(event.currentTarget.open)}><summary><h2>Topics that nothing reads</h2></summary>
+        ${open ? html`<${UnreadTopics} />` : null}
+    </details>`;
+}
+
 export function Devices() {
     const { value, error, reload } = usePolled(() => getJson("devices"), POLL_MS);
     const [asked, setAsked] = useState(null);
@@ -271,6 +299,7 @@ export function Devices() {
             ${devices.length ? html`<ul class="list">${devices.map((device) => html`<${Device} key=${device.id} device=${device} ask=${ask} now=${now} />`)}</ul>
                 ${value.total > devices.length ? html`<p class="note">${(value.total - devices.length).toLocaleString("en")} more are not shown.</p>` : null}`
             : html`<p class="empty">No device has announced itself. Devices of Zigbee2MQTT, Home Assistant, Tasmota and Shelly, and CoAP devices that register, appear here. Other devices need a mapping rule, which can be tried below.</p>`}
+            <${Unread} />
             <${Trial} />`}
         ${asked ? html`<${Asking} ...${asked} close=${close} />` : null}`;
 }

@@ -93,7 +93,8 @@ function Actuator({ one, now }) {
         <span class="name">${one.desired ? html`<${Why} iri=${one.iri} label=${one.label} />` : html`<bdi title=${cut(one.iri)}><${Name} text=${cut(one.label, 80)} /></bdi>`}</span>
         <span class="states">${one.refused ? html`<span class="tag bad" title=${cut(one.refused)}>refused</span>`
             : one.offline ? html`<span class="tag warn">offline</span>`
-            : one.differs ? html`<span class="tag warn">${one.reported ? "reports" : "confirmed"} <bdi>${stateText(state)}</bdi></span>`
+            : one.differs ? html`<span class="tag warn">${one.reported ? "reports" : "confirmed"} <bdi>${stateText(state)}</bdi>${one.unconfirmed ? ", unconfirmed" : ""}</span>`
+            : one.unconfirmed ? html`<span class="tag warn">unconfirmed</span>`
             : one.reported ? html`<span class="note">reported</span>`
             : one.acknowledged ? html`<span class="note">confirmed</span>`
             : html`<span class="note">not confirmed</span>`}</span>
@@ -111,7 +112,7 @@ function shownOf(card, now) {
     const parts = [card.title, card.area];
     for (const one of card.streams) parts.push(one.about, one.name, one.value?.value, one.unit, one.problem, one.nil, doubt(one), when(one.time), one.points.length, one.points.at(-1)?.[0]);
     for (const one of card.actuators) {
-        parts.push(one.iri, one.path, one.label, one.desired?.value, one.reported?.value, one.acknowledged?.value, one.refused, one.offline, when(one.time));
+        parts.push(one.iri, one.path, one.label, one.desired?.value, one.reported?.value, one.acknowledged?.value, one.refused, one.offline, one.unconfirmed, when(one.time));
     }
     return parts.join("\n");
 }

@@ -30,7 +30,7 @@ const QUERIES = {
         OPTIONAL { ?stream qudt:hasUnit ?unit } OPTIONAL { ?stream gateway:unknownUnit ?code } }`,
     desired: `SELECT ?actuator ?state WHERE { { ?actuator gateway:desiredState ?state }
         UNION { ?actuator lighting:hasStatus ?state } }`,
-    reported: "SELECT ?actuator ?state WHERE { ?actuator gateway:reportedState ?state }",
+    reported: "SELECT ?actuator ?state ?time WHERE { ?actuator gateway:reportedState ?state OPTIONAL { ?actuator gateway:reportedTime ?time } }",
     actuations: `SELECT ?about ?actuator ?refused WHERE { ?about sosa:madeByActuator ?actuator
         OPTIONAL { ?about gateway:refused ?refused } }`,
     controls: "SELECT ?actuator ?property WHERE { ?actuator gateway:controls ?property }",
@@ -192,16 +192,21 @@ export class Site {
         return device ? this.indexes.areas.get(device).area.value : "";
     }
 
+    // Whether a stream or an actuator was last heard before one of its sources came back.
+    unconfirmed(iri, time) {
+        const since = Math.max(...this.indexes.sources.all(iri).map((one) => Date.parse(one.since.value)));
+        return since > 0 && !(Date.parse(time?.value) >= since);
+    }
+
     // The streams: { about, stream, feature, property, sensor, value, time, problem, unit, points, offline, nil, unconfirmed }.
     // nil: why there is no value; unconfirmed: nothing was heard of it since its broker, device and adapter came back.
     streams() {
-        const { values, absent, sources, events, sensors, features, properties, streams, units } = this.indexes;
+        const { values, absent, events, sensors, features, properties, streams, units } = this.indexes;
         const found = [];
         const add = (about, row, described, unit) => {
             const sensor = sensors.get(described)?.sensor.value ?? "";
             const availability = sensor ? this.availability(sensor) : undefined;
             const stream = streams.get(about)?.stream.value ?? about;
-            const since = Math.max(...sources.all(stream).map((one) => Date.parse(one.since.value)));
             found.push({
                 about, stream, sensor,
                 feature: features.get(described)?.feature.value ?? "",
@@ -211,7 +216,7 @@ export class Site {
                 points: this.points.get(about) ?? [],
                 offline: availability?.online.value === "false",
                 nil: row?.nil?.value ?? "",
-                unconfirmed: since > 0 && !(Date.parse(row?.time?.value) >= since),
+                unconfirmed: this.unconfirmed(stream, row?.time),
             });
         };
         for (const about of sensors.keys()) {
@@ -222,8 +227,8 @@ export class Site {
         return found;
     }
 
-    // The actuators: { iri, path, label, desired, reported, acknowledged, refused, differs, offline, places }. path: where
-    // its states are set, "" where the page cannot.
+    // The actuators: { iri, path, label, desired, reported, acknowledged, refused, differs, offline, unconfirmed, places }.
+    // path: where its states are set, "" where the page cannot; unconfirmed: as of a stream.
     actuators() {
         const { adopted, desired, reported, actuations, values, hosts, controls } = this.indexes;
         const acts = new Map();
@@ -233,7 +238,7 @@ export class Site {
         }
         const all = new Set([...desired.keys(), ...reported.keys(), ...acts.keys()]);
         return Array.from(all, (iri) => {
-            const want = desired.get(iri)?.state, say = reported.get(iri)?.state, act = acts.get(iri);
+            const want = desired.get(iri)?.state, report = reported.get(iri), say = report?.state, act = acts.get(iri);
             const acknowledged = act?.result?.value;
             const availability = this.availability(iri), places = hosts.all(iri).map((row) => row.platform.value);
             return {
@@ -242,6 +247,7 @@ export class Site {
                 refused: act?.row.refused?.value ?? "",
                 differs: Boolean(want && (say ? !sameState(want, say) : acknowledged && !sameState(want, acknowledged))),
                 offline: availability?.online.value === "false",
+                unconfirmed: Boolean(say) && this.unconfirmed(iri, report.time),
             };
         });
     }

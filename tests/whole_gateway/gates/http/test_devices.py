@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ import pytest
 
 from lamplighter.adapters.devices.desired import reported_update
 from lamplighter.adapters.devices.registry import Registry
+from lamplighter.adapters.literals import datetime_term
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.engine.terms import XSD, iri, literal
 from lamplighter.gateway.addresses import Addresses
@@ -20,7 +22,7 @@ from lamplighter.gateway.devices.decisions import Row
 from lamplighter.gateway.gates.http import devices as handlers
 from lamplighter.gateway.settings import GatewaySettings
 from lamplighter.gateway.sharing import TotalBudget
-from lamplighter.ontology.vocabulary import ONLINE
+from lamplighter.ontology.vocabulary import ONLINE, SINCE, broker_iri
 from tests.support.announcements import announcements, zigbee_house
 from tests.support.commands import command
 from tests.support.running_gateway import Answer, http, query, rows, update
@@ -92,14 +94,22 @@ async def test_the_page_of_a_device_has_its_newest_values_and_states(house: Addr
     set_ = await done(house, LAMP.identity, action="set", state=True)
     assert set_ == {"id": LAMP.identity, "actuator": REGISTRY.actuator_iri(light)[1:-1], "desired": "true"}
     await done(house, LAMP.identity, action="set", actuator="brightness", state=100)
-    on = literal("false", datatype=XSD + "boolean")
-    await update(house, reported_update(REGISTRY.actuator_iri(light), on))
+    broker, off = iri(broker_iri("http://e/", "default")), literal("false", datatype=XSD + "boolean")
+    at = datetime(2026, 11, 21, 10, tzinfo=UTC)
+    await update(house, reported_update(REGISTRY.actuator_iri(light), off, at, [broker]))
     await update(house, f"INSERT DATA {{ {node} {iri(ONLINE)} false }}")
     found = await get(house, LAMP.identity)
     assert found["online"] is False
     [state] = [one for one in found["actuators"] if one["key"] == "state"]
     assert (state["desired"], state["reported"], state["states"]) == ("true", "false", ["false", "true"])
     assert state["place"] == "z/room1/lamp/set"
+    assert (state["reported_time"], "confirmed" in state) == ("2026-11-21T10:00:00Z", False)
+    for hour, confirmed in ((10, True), (11, False)):
+        since = f"{broker} <{SINCE}>"
+        back = datetime_term(at.replace(hour=hour))
+        await update(house, f"DELETE WHERE {{ {since} ?t }} ; INSERT DATA {{ {since} {back} }}")
+        [state] = [one for one in (await get(house, LAMP.identity))["actuators"] if one["key"] == "state"]
+        assert state["confirmed"] is confirmed
     [brightness] = [one for one in found["actuators"] if one["key"] == "brightness"]
     assert brightness["desired"] == "100"
     await done(house, MOTION.identity, action="adopt")

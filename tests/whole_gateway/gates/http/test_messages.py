@@ -22,6 +22,7 @@ from lamplighter.gateway.settings import GatewaySettings
 from lamplighter.gateway.sharing import TotalBudget
 from lamplighter.gateway.state import messages as sources
 from tests.support.announcements import zigbee_house
+from tests.support.commands import command
 from tests.support.running_gateway import TIMEOUT_S, Answer, http, update
 
 REGISTRY = Registry(GatewaySettings().base_iri)
@@ -187,3 +188,55 @@ async def test_an_unknown_device_is_not_found(gateway: Addresses) -> None:
 async def test_requests_at_the_same_time_are_limited(house: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TotalBudget, "refusal", lambda room, client: "there is no room")
     assert (await ask(house)).status == 429
+
+
+async def unread(at: Addresses) -> dict[str, Any]:
+    answer = await http(at.query.replace("/query", "/messages/unread"))
+    assert answer.status == 200, answer.body
+    return dict(answer.json)
+
+
+@asynccontextmanager
+async def offering_unread(at: Addresses, *messages: KeptMessage, more: int = 0) -> AsyncIterator[None]:
+    client = EngineClient(at.subscribe, name="attic")
+    client.offer_messages(lambda places: [], lambda: (messages, more))
+    async with client:
+        await client.ask("ASK { ?s ?p ?o }")
+        yield
+
+
+async def test_topics_without_a_rule_have_their_last_message_and_a_proposed_rule(gateway: Addresses) -> None:
+    once, often = kept(b"\xff", "cellar", count=1), kept(b'{"temperature": 21.5}', "attic", count=7)
+    cut = kept("é".encode()[:1], "yard", count=2, cut=True)
+    async with offering_unread(gateway, once, cut, more=3), offering_unread(gateway, often), offering(gateway):
+        found = await unread(gateway)
+        listed = await asyncio.to_thread(command, "devices", "unread", "--url", gateway.query)
+        proposed = await asyncio.to_thread(command, "devices", "unread", "attic", "--url", gateway.query)
+        printed = await asyncio.to_thread(command, "devices", "unread", "--json", "--url", gateway.query)
+        refused = await asyncio.to_thread(command, "devices", "unread", "nowhere", "--url", gateway.query)
+    assert (found["more"], found["answered"], found["silent"]) == (3, 3, 0)
+    first, second, third = found["unread"]
+    assert (first["place"], first["count"], first["readable_as"]) == ("attic", 7, "JSON: temperature")
+    assert first["rule"].startswith('[[stream]]\ntopic = "attic"\n')
+    assert second == {
+        "place": "yard",
+        "broker": "default",
+        "received": "2026-01-01T00:00:00Z",
+        "payload": "",
+        "count": 2,
+        "cut": True,
+    }
+    assert (third["payload_base64"], "rule" in third) == ("/w==", False)
+    assert proposed.stdout == first["rule"]
+    assert json.loads(printed.stdout) == found
+    title, *lines, others, hint = listed.stdout.splitlines()
+    assert title.split() == ["LAST", "SEEN", "COUNT", "TOPIC", "PAYLOAD", "READABLE", "AS"]
+    assert [line.split()[1:3] for line in lines] == [["7", "attic"], ["2", "yard"], ["1", "cellar"]]
+    assert (others, "TOPIC" in hint) == ("and 3 more", True)
+    assert refused.returncode == 4 and "devices unread` lists them" in refused.stderr
+
+
+async def test_without_an_adapter_the_command_says_so(gateway: Addresses) -> None:
+    listed = await asyncio.to_thread(command, "devices", "unread", "--url", gateway.query)
+    assert listed.returncode == 1
+    assert "no adapter is connected" in listed.stdout
