@@ -18,11 +18,12 @@ import msgspec
 
 from lamplighter.cloud_sync.destinations import destination
 from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors
+from lamplighter.cloud_sync.fleet.delivery.dead_letters import DEAD
 from lamplighter.cloud_sync.fleet.delivery.match_table import MatchTable
+from lamplighter.cloud_sync.fleet.delivery.parts import BLOCKING_MAX, DeliveryParts
 from lamplighter.cloud_sync.fleet.delivery.runner import FleetDelivery, read_states
 from lamplighter.cloud_sync.fleet.delivery.sent_orders import OrderDesk, SendsOrders
 from lamplighter.cloud_sync.fleet.delivery.sinks import SinkThreads, opener
-from lamplighter.cloud_sync.fleet.delivery.worker import BLOCKING_MAX, DeliveryParts
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.batches import comparison_counts
 from lamplighter.cloud_sync.fleet.lake.locks import DELIVERY, writing
@@ -38,6 +39,7 @@ from lamplighter.engine.tables import count_text, text_table
 EVERY_S = 1.0
 GIVE_UP_H = 24.0
 _HOUR_S = 3600.0
+_GATEWAYS_SHOWN = 5
 
 
 def add_commands(commands: Any) -> None:
@@ -182,7 +184,18 @@ def _status(arguments: argparse.Namespace) -> int:
     names = ("sink", "kind", "state", "delivered", "waiting", "dead", "last success", "error")
     title = f"{count_text(len(rows), 'sink')}, as of {age(now - states.at)} ago"
     print(text_table(title, names, rows, len(rows), len(rows)))
+    for one in states.sinks:
+        if one.behind:
+            print(f"{one.subscription}/{one.sink} passes gateways that answer no orders: {_names(one.behind)}")
+        if one.full:
+            folder = lake.path(*DEAD, one.subscription, one.sink)
+            print(f"{one.subscription}/{one.sink} keeps no further dead letters: move or remove files of {folder}")
     if ahead:
         outcomes = ", ".join(f"{number} {outcome}" for outcome, number in ahead.items())
         print(f"ahead of the segments, compared with Spark: {outcomes}")
     return code
+
+
+def _names(gateways: list[str]) -> str:
+    shown = ", ".join(gateways[:_GATEWAYS_SHOWN])
+    return shown if len(gateways) <= _GATEWAYS_SHOWN else f"{shown} and {len(gateways) - _GATEWAYS_SHOWN} others"
