@@ -31,11 +31,13 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class MergedBatch(msgspec.Struct, frozen=True, array_like=True):
-    """A batch of `matches` whose rows are in another one now. written: when, in seconds since 1970, if known."""
+    """A batch of `matches` whose rows are in another one now. written: when, in seconds since 1970, if known; ahead:
+    whether its rows came ahead of their segments."""
 
     id: str
     rows: int
     written: float | None = None
+    ahead: bool = False
 
 
 class TableBatch(msgspec.Struct, frozen=True, kw_only=True):
