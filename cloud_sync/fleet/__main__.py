@@ -16,6 +16,7 @@ from typing import Any
 
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.metrics import write_metrics
+from lamplighter.cloud_sync.fleet.subcommands import CommandParser
 from lamplighter.engine.errors import BusyError, GatewayError
 
 _FLEET = "lamplighter.cloud_sync.fleet"
@@ -68,7 +69,7 @@ _NO_JAR = re.compile(r"Class (org\.apache\.hadoop\.fs\.\S+) not found|No FileSys
 
 def parser() -> argparse.ArgumentParser:
     """All commands."""
-    found = argparse.ArgumentParser(
+    found = CommandParser(
         prog="lamplighter-fleet", description="Turns the change logs of a fleet of gateways into tables and results."
     )
     commands = found.add_subparsers(title="commands", required=True, dest="command")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lamplighter.engine.errors import ConfigurationError
 
@@ -145,8 +145,11 @@ def session(
                 builder = builder.config("spark.driver.host", "127.0.0.1").config(
                     "spark.driver.bindAddress", "127.0.0.1"
                 )
-        if not _under_spark_submit():
+        if _under_spark_submit():
+            _quiet_jvm()
+        else:
             _check_java()
+            _set_utf8_locale()
         started = {} if not small or _under_spark_submit() else SMALL
         for key, value in {**_unless_set(DEFAULTS), **SETTINGS, **started, **(settings or {})}.items():
             builder = builder.config(key, value)
@@ -165,6 +168,23 @@ def session(
 
 def _under_spark_submit() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _quiet_jvm() -> None:
+    """Ends the log below errors of spark-submit's JVM: its own configuration prints each step of Spark."""
+    from pyspark.context import SparkContext
+
+    SparkContext._ensure_initialized()
+    log4j: Any = SparkContext._jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.setRootLevel(log4j.Level.ERROR)
+
+
+def _set_utf8_locale() -> None:
+    """Java takes the encoding of file names from the locale. In others, such as POSIX, which cron and systemd have, it
+    cannot open a name that is not ASCII."""
+    named = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := os.environ.get(name))), "")
+    if not re.search("utf-?8", named, re.IGNORECASE):
+        os.environ["LC_ALL"] = "C.UTF-8"
 
 
 def _check_java() -> None:

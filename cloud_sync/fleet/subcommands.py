@@ -11,6 +11,22 @@ from lamplighter.engine.client.files import read_text
 from lamplighter.engine.errors import ConfigurationError
 
 
+class CommandParser(argparse.ArgumentParser):
+    """A parser that takes arguments and options in any order."""
+
+    _mixing = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        # argparse gives an optional argument to the first group of arguments, where it may be missing.
+        if self._mixing or any(action.nargs == argparse.PARSER for action in self._actions):
+            return super().parse_known_args(args, namespace)
+        self._mixing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._mixing = False
+
+
 def add_command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
     """The parser of a new subcommand.
 

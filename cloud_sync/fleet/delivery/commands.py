@@ -11,12 +11,13 @@ import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from lamplighter.cloud_sync.destinations import destination
+from lamplighter.cloud_sync.destinations import renewed_destination
 from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors
 from lamplighter.cloud_sync.fleet.delivery.dead_letters import DEAD
 from lamplighter.cloud_sync.fleet.delivery.match_table import MatchTable
@@ -125,8 +126,8 @@ def _deliver(arguments: argparse.Namespace) -> int:
         if arguments.orders is not None:
             if arguments.orders_key is None:
                 raise ConfigurationError("--orders: needs --orders-key, the private key that signs the updates")
-            options = storage_options(arguments.orders_options, Path())
-            to = stack.enter_context(contextlib.closing(destination(arguments.orders, options)))
+            options = partial(storage_options, arguments.orders_options, Path())
+            to = stack.enter_context(contextlib.closing(renewed_destination(arguments.orders, options)))
             orders = Orders(to, signing_key(arguments.orders_key))
         undelivered = asyncio.run(
             deliver(

@@ -201,7 +201,7 @@ class Batches:
 
     def open(self, spark: SparkSession, names: Iterable[str]) -> DataFrame:
         """The rows of some files of this table."""
-        paths = [self.lake.spark(self.name, name) for name in names]
+        paths = [self.lake.spark_input(self.name, name) for name in names]
         return spark.read.schema(self.schema).parquet(*paths) if paths else no_rows(spark, self.schema)
 
     def frame(self, spark: SparkSession, batches: Iterable[TableBatch] | None = None) -> DataFrame:
