@@ -9,7 +9,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lamplighter.engine.errors import ConfigurationError
 
@@ -25,6 +25,8 @@ SETTINGS = {
     # Other programs do not read Spark's default INT96 as a time.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.adaptive.enabled": "true",
+    # The configuration of spark-submit prints each step of the start.
+    "spark.log.level": "ERROR",
     # Not needed: a manifest names the files of a batch.
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
@@ -145,9 +147,7 @@ def session(
                 builder = builder.config("spark.driver.host", "127.0.0.1").config(
                     "spark.driver.bindAddress", "127.0.0.1"
                 )
-        if _under_spark_submit():
-            _quiet_jvm()
-        else:
+        if not _under_spark_submit():
             _check_java()
             _set_utf8_locale()
         started = {} if not small or _under_spark_submit() else SMALL
@@ -168,15 +168,6 @@ def session(
 
 def _under_spark_submit() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
-def _quiet_jvm() -> None:
-    """Ends the log below errors of spark-submit's JVM: its own configuration prints each step of Spark."""
-    from pyspark.context import SparkContext
-
-    SparkContext._ensure_initialized()
-    log4j: Any = SparkContext._jvm.org.apache.logging.log4j
-    log4j.core.config.Configurator.setRootLevel(log4j.Level.ERROR)
 
 
 def _set_utf8_locale() -> None:
