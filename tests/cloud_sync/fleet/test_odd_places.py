@@ -26,12 +26,13 @@ for command in commands:
 """
 
 
-@pytest.mark.parametrize("name", ["lake[1]", "l\\ake {a,b}*? \u00fc"])
-def test_a_lake_in_a_folder_with_an_odd_name_in_the_posix_locale(tmp_path: Path, name: str) -> None:
+def test_a_lake_in_a_folder_with_an_odd_name_in_the_posix_locale(tmp_path: Path) -> None:
     require_module("pyspark")
+    name = "lake[1] {a,b}* \u00fc"
     lake = Lake(str(tmp_path / name))
     write_segment(Path(lake.path("segments", "gw-1")), [commit(seq, gw="gw-1") for seq in (1, 2, 3)])
-    other = Path(tmp_path / "lake1" / "segments" / "gw-1")  # a pattern would find it
+    decoy = "lake1 axy \u00fc"  # a pattern would find it
+    other = tmp_path / decoy / "segments" / "gw-1"
     write_segment(other, [commit(seq, gw="gw-1") for seq in (1, 2)])
     environment = {key: value for key, value in os.environ.items() if not key.startswith("LC_") and key != "LANG"}
     done = subprocess.run(
@@ -44,5 +45,5 @@ def test_a_lake_in_a_folder_with_an_odd_name_in_the_posix_locale(tmp_path: Path,
     health = table(lake, "gateway_health").live()
     assert [batch.rows for batch in health] == [1]
     assert (tmp_path / name / "results" / "clocks").is_dir()
-    assert sorted(one.name for one in tmp_path.iterdir()) == sorted([name, "lake1"])
-    assert not (tmp_path / "lake1" / "bronze").exists()
+    assert sorted(one.name for one in tmp_path.iterdir()) == sorted([name, decoy])
+    assert not (tmp_path / decoy / "bronze").exists()
