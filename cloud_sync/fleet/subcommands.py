@@ -18,7 +18,11 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         # argparse gives an optional argument to the first group of arguments, where it may be missing.
-        if self._mixing or any(action.nargs == argparse.PARSER for action in self._actions):
+        exclusive = [action for group in self._mutually_exclusive_groups for action in group._group_actions]
+        ordered = any(action.nargs == argparse.PARSER for action in self._actions) or not all(
+            action.option_strings for action in exclusive
+        )
+        if self._mixing or ordered:
             return super().parse_known_args(args, namespace)
         self._mixing = True
         try:

@@ -60,19 +60,19 @@ def number(value: Column, kind: Column) -> Column:
     """The double of a literal with a numeric datatype; null for `NUMBER_MAX` and more, NaN, and other terms."""
     found = F.when(kind.isin(*_INTEGERS), _double(value, _INTEGER))
     found = found.when(kind == XSD + "decimal", _double(value, _DECIMAL))
-    return _bounded(found.when(kind.isin(XSD + "double", XSD + "float"), _double(value, _DOUBLE)))
+    return _within_bounds(found.when(kind.isin(XSD + "double", XSD + "float"), _double(value, _DOUBLE)))
 
 
 def any_number(value: Column) -> Column:
     """As `number`, of a text of any numeric datatype."""
-    return _bounded(_double(value, _DOUBLE))
+    return _within_bounds(_double(value, _DOUBLE))
 
 
 def _double(value: Column, form: str) -> Column:
     return F.when(value.rlike(form), value.try_cast("double"))
 
 
-def _bounded(found: Column) -> Column:
+def _within_bounds(found: Column) -> Column:
     return F.when(F.abs(found) < NUMBER_MAX, found)  # NaN compares as greater than any number
 
 

@@ -34,7 +34,7 @@ class FileNotifications:
         self._destination: Destination | None = None
 
     async def deliver(self, notifications: Sequence[MatchNotification]) -> None:
-        await self._threads.run(self._write, notifications)
+        await self._threads.call(self._write, notifications)
 
     def _write(self, notifications: Sequence[MatchNotification]) -> None:
         if self._destination is None:
@@ -53,7 +53,7 @@ class FileNotifications:
 
     async def close(self) -> None:
         if self._destination is not None:
-            await self._threads.run(self._destination.close)
+            await self._threads.call(self._destination.close)
             self._destination = None
 
 

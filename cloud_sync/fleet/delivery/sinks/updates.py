@@ -35,7 +35,7 @@ class UpdateNotifications:
         self.passed: dict[str, int] = {}
 
     async def deliver(self, notifications: Sequence[MatchNotification]) -> None:
-        await self._threads.run(self._deliver, self._known_desk, notifications)
+        await self._threads.call(self._deliver, self._known_desk, notifications)
 
     def pass_by(self, gateways: Iterable[str]) -> None:
         """Before a delivery: the gateways that are behind."""
@@ -47,7 +47,7 @@ class UpdateNotifications:
 
     async def catch_up(self, gateway: str, notifications: Sequence[MatchNotification]) -> int:
         """Sends notifications to a gateway alone, as many as it takes. Returns their number. Raises as `deliver`."""
-        return await self._threads.run(self._send_to, self._known_desk, gateway, notifications)
+        return await self._threads.call(self._send_to, self._known_desk, gateway, notifications)
 
     def _deliver(self, desk: OrderDesk, notifications: Sequence[MatchNotification]) -> None:
         gateways = desk.gateways(self._sink.gateways)
