@@ -25,7 +25,7 @@ SETTINGS = {
     # Other programs do not read Spark's default INT96 as a time.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.adaptive.enabled": "true",
-    # The configuration of spark-submit prints each step of the start.
+    # The configuration of spark-submit prints each step; of the start, only the versions are left.
     "spark.log.level": "ERROR",
     # Not needed: a manifest names the files of a batch.
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",

@@ -36,7 +36,7 @@ def with_passed(
 async def catch_up(cursor: SinkCursor, sink: DeliverySink, parts: DeliveryParts) -> SinkCursor | None:
     """Delivers the next notifications to each gateway of a cursor that is behind and has room, or gives them up.
 
-    Returns the cursor after it; None if nothing has changed. Raises UndeliveredError, after which it may be repeated.
+    Returns the cursor after it; None if nothing has changed. A fault at one of them does not stop the others.
     """
     if not isinstance(sink, UpdateNotifications) or parts.desk is None:
         return None
@@ -76,24 +76,21 @@ async def _next_of(
         done = bool(chunk.notifications) or chunk.position >= cursor.position or chunk.position == one.position
         return (None if done else msgspec.structs.replace(one, position=chunk.position)), 0
     await parts.write(parts.check_lock)
-    full = desk.full_reason(one.gateway)
-    if not full:
+    reason = desk.full_reason(one.gateway)
+    if not reason:
         try:
             accepted = await sink.catch_up(one.gateway, notifications)
         except UndeliveredError as error:
-            accepted = error.accepted
-            if not accepted and not error.permanent:
-                raise
-            if not accepted:
-                await _bury(cursor, one, notifications[:1], str(error), parts)
+            accepted, reason = error.accepted, str(error)
+            if not accepted and error.permanent:
+                await _bury(cursor, one, notifications[:1], reason, parts)
                 return msgspec.structs.replace(one, position=notifications[0].next), 1
-        if not accepted:
-            return one, 0
-        # The gateway answers, so the time to give up begins again.
-        return msgspec.structs.replace(one, position=notifications[accepted - 1].next, since=now), 0
-    if written is not None and now - written < parts.give_up_s:
+        if accepted:
+            # The gateway answers, so the time to give up begins again.
+            return msgspec.structs.replace(one, position=notifications[accepted - 1].next, since=now), 0
+    if not given_up or not reason or (written is not None and now - written < parts.give_up_s):
         return one, 0
-    await _bury(cursor, one, notifications, f"given up: {full}", parts)
+    await _bury(cursor, one, notifications, f"given up: {reason}", parts)
     return msgspec.structs.replace(one, position=notifications[-1].next), len(notifications)
 
 

@@ -18,8 +18,9 @@ from lamplighter.engine.sparql.forced_bindings import bind
 class UpdateNotifications:
     """Sends an update to each gateway of the sink, for each row of a notification.
 
-    A gateway with too many orders without an answer is passed, so that the others do not wait for it. passed: for each
-    gateway that the last delivery has passed, the number of notifications before that.
+    A gateway is passed if it has too many orders without an answer, or if only to it orders cannot be sent, so that the
+    others do not wait for it. passed: for each gateway that the last delivery has passed, the number of notifications
+    before that.
     """
 
     bounds = ChunkBounds(32, 200_000)
@@ -50,11 +51,26 @@ class UpdateNotifications:
         return await self._threads.call(self._send_to, self._known_desk, gateway, notifications)
 
     def _deliver(self, desk: OrderDesk, notifications: Sequence[MatchNotification]) -> None:
-        gateways = desk.gateways(self._sink.gateways)
+        gateways = [name for name in desk.gateways(self._sink.gateways) if name not in self.passed]
+        failed: dict[str, UndeliveredError] = {}
         for number, notification in enumerate(notifications):
             for gateway in gateways:
-                if gateway not in self.passed and not self._is_sent(desk, gateway, notification, number):
-                    self.passed[gateway] = number
+                if gateway in self.passed:
+                    continue
+                try:
+                    if self._is_sent(desk, gateway, notification, number):
+                        continue
+                except UndeliveredError as error:
+                    if error.permanent:
+                        raise
+                    failed[gateway] = error
+                self.passed[gateway] = number
+            if failed and len(failed) == len(gateways):
+                # The fault is not that of one gateway, so the sink waits with all that have come so far.
+                last = {gateway: reason for gateway, reason in failed.items() if reason.accepted == number}
+                for gateway in last:
+                    del self.passed[gateway]
+                raise next(iter(last.values()))
 
     def _send_to(self, desk: OrderDesk, gateway: str, notifications: Sequence[MatchNotification]) -> int:
         for number, notification in enumerate(notifications):

@@ -221,6 +221,27 @@ async def test_what_a_gateway_has_missed_is_given_up(
     assert {one["reason"] for one in dead} == {"given up: gateway gw-1 has not answered 1 orders"}
 
 
+async def test_a_gateway_to_which_nothing_can_be_sent_stops_no_other(
+    places: Path, threads: SinkThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lamplighter.cloud_sync.orders.FORGED_MAX", 2)
+    threads._pool = Inline()
+    lake, to = Lake(str(places / "lake")), LocalFolder(places / "to")
+    for number in range(100, 103):
+        to.put(order_name("gw-1", number), b"forged by the gateway")
+    write_batch(lake, 1, [match(seq=seq, rows=[[f"<http://x/{seq}>"]]) for seq in (1, 2, 3)])
+    subscription = hot(UpdateSink(gateways=("gw-1", "gw-2"), update="INSERT DATA { ?s <http://x/p> 1 }"))
+    desk = OrderDesk(Orders(to, KEY), lake)
+    make = opener(threads, desk=desk, wall=NOON.timestamp)
+    async with Rig(lake, subscription, make=make, desk=desk) as rig:
+        await rig.until(lambda: len(sent(places, "gw-2")) == 3, longest_s=60)
+        await rig.until(lambda: rig.state("hot", "update").behind == ["gw-1"], longest_s=60)
+        for path in (places / "to/orders/gw-1").glob("*.json"):
+            path.unlink()
+        await rig.until(lambda: not rig.state("hot", "update").behind, longest_s=600)
+    assert sent(places, "gw-1") == sent(places, "gw-2")
+
+
 async def test_many_gateways_without_answers_leave_room_for_the_others(
     places: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
