@@ -68,16 +68,14 @@ def test_store_and_spark_agree(spark: SparkSession, subject: str) -> None:
 
 
 def test_the_hour_24_is_the_end_of_the_day_and_an_error_is_not_divided_by_zero(spark: SparkSession) -> None:
-    texts = (
-        *("2026-12-31T24:00:00Z", "9999-12-31T24:00:00.000", "2026-02-28T24:00:00+01:00", "2026-02-30T24:00:00Z"),
-        *("2026-01-01T24:00:01Z", "12026-01-01T00:00:00Z", "+2026-01-01T00:00:00Z", "2026-12-31T24:00:00.5Z"),
-    )
-    constants = {f"hours('{text}'^^xsd:dateTime)" for text in texts}
-    constants |= {f"day('{text}'^^xsd:dateTime) | year('{text}'^^xsd:dateTime)" for text in texts[:2]}
-    constants |= {f"xsd:dateTime('{text}')" for text in texts[:5]}
-    later = "'2027-01-01T00:00:00Z'^^xsd:dateTime = '2026-12-31T24:00:00Z'^^xsd:dateTime"
-    expressions = [*sorted(constants), later, "hours('24:00:00'^^xsd:time)", "'1e5'^^xsd:decimal / 0e0"]
-    expressions = [one for several in expressions for one in several.split(" | ")]
+    expressions = [
+        "day('2026-12-31T24:00:00Z'^^xsd:dateTime)",
+        "hours('24:00:00'^^xsd:time)",
+        "xsd:dateTime('9999-12-31T24:00:00.000')",
+        "xsd:dateTime('2026-01-01T24:00:01Z')",
+        "'2027-01-01T00:00:00Z'^^xsd:dateTime = '2026-12-31T24:00:00Z'^^xsd:dateTime",
+        "'1e5'^^xsd:decimal / 0e0",
+    ]
     store, rows = in_store([tuple(corpus()[:3])])
     results, _ = by_spark(spark, rows, expressions, [])
     wrong = []
