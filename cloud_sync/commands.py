@@ -1,9 +1,10 @@
-"""`lamplighter sync run|status`; and `python -m lamplighter.cloud_sync`, the same in a process that loads no store."""
+"""`lamplighter sync run|status|resend`; and `python -m lamplighter.cloud_sync`, the same in a light process."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,11 +20,13 @@ from lamplighter.cloud_sync.files import check_owner
 from lamplighter.cloud_sync.pace import PaceClock
 from lamplighter.cloud_sync.settings import GatewayKeys, SyncSettings, clock_trusted, storage_options
 from lamplighter.cloud_sync.shipper import Shipper, alone, gateway_identity
-from lamplighter.cloud_sync.status import Status, age, read_status, with_lag
+from lamplighter.cloud_sync.status import Status, age, read_status, rewind, sealed_segments, with_lag
 from lamplighter.engine.client.files import read_text, toml_document
 from lamplighter.engine.client.places import with_absolute_places, without_credentials
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.tables import count_text
+
+_PLACE = re.compile(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,11})")
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Context:
 
 
 def add_modes(parser: argparse.ArgumentParser, context: Callable[[argparse.Namespace], Context]) -> None:
-    """Declares `run` and `status` below a command, each with its function as `command`."""
+    """Declares `run`, `status` and `resend` below a command, each with its function as `command`."""
     modes = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True, dest="mode")
 
     def mode(name: str, text: str, function: Callable[[argparse.Namespace, Context], int]) -> argparse.ArgumentParser:
@@ -51,6 +54,10 @@ def add_modes(parser: argparse.ArgumentParser, context: Callable[[argparse.Names
     run.add_argument("--once", action="store_true", help="ship what is sealed now, execute waiting orders, and exit")
     status = mode("status", "show the progress of shipping", _status)
     status.add_argument("--json", action="store_true", help="print sync.json with the current lag")
+    resend = mode("resend", "ship records once more, to a destination that does not have them", _resend)
+    resend.add_argument(
+        "--from", dest="first", metavar="EPOCH/SEQUENCE", required=True, help="the first record, such as 1/1"
+    )
 
 
 def _run_sync(options: argparse.Namespace, context: Context) -> int:
@@ -128,7 +135,9 @@ def _summary(status: Status) -> str:
 
 
 def _place(place: tuple[int, int]) -> str:
-    return "/".join(map(str, place)) if place != (0, 0) else "nothing"
+    if place[1]:
+        return "/".join(map(str, place))
+    return "nothing" if place[0] <= 1 else f"the end of epoch {place[0] - 1}"
 
 
 def _status(options: argparse.Namespace, context: Context) -> int:
@@ -160,6 +169,29 @@ def _status(options: argparse.Namespace, context: Context) -> int:
         rows.append(("problem", f"{age(now - (status.problem_at or now))} ago: {status.problem}"))
     for name, value in [*rows, *orders]:
         print(f"{name:<14}{value}")
+    return 0
+
+
+def _resend(options: argparse.Namespace, context: Context) -> int:
+    found = _PLACE.fullmatch(options.first)
+    if found is None:
+        raise ConfigurationError(f"--from {options.first}: write the place of a record, such as 1/1")
+    first = int(found[1]), int(found[2])
+    check_owner(context.data, "run this as that user")
+    with alone(context.data):
+        try:
+            segments = sealed_segments(context.data)
+            if not segments or first > segments[-1].end:
+                newest = _place(segments[-1].end) if segments else "nothing"
+                raise ConfigurationError(f"--from {options.first}: the log has sealed records up to {newest}")
+            status = rewind(context.data, first)
+        except OSError as error:
+            raise ConfigurationError(f"{error.filename}: {error.strerror}; check the disk") from error
+    oldest = segments[0].name.epoch, segments[0].name.first
+    lag = f"{count_text(status.lag_segments, 'segment')} with {count_text(status.lag_records, 'record')}"
+    print(f"the next run ships {lag}")
+    if first < oldest:
+        print(f"the log begins with {_place(oldest)}; earlier records were removed, a snapshot is shipped for them")
     return 0
 
 

@@ -7,16 +7,21 @@ identify a notification.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from lamplighter.cloud_sync.answers import AHEAD
 from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.cloud_sync.files import open_plain, write_whole
+from lamplighter.engine.change_log import place, segment_name
+from lamplighter.engine.change_log.frames import FrameReader
 from lamplighter.engine.errors import UpstreamError
 
 # A notification with longer results is shipped without them. Its rows follow in the segments.
@@ -33,7 +38,8 @@ class EarlyNotification(msgspec.Struct, frozen=True, omit_defaults=True):
     incarnation: differs after the gateway had to begin the subscription again, with sequence 0. sequence: 0 for the
     first result, which replaces all earlier ones. commit: epoch and sequence of the change-log record, if the client
     may know it. added, removed: SPARQL 1.1 Query Results JSON. cut: whether they were too long. ended: why the gateway
-    has ended the subscription; then there is no further notification.
+    has ended the subscription; then there is no further notification. at, trusted: the time of the record, and whether
+    the clock was synchronised, if the log still has the record.
     """
 
     v: int
@@ -47,6 +53,8 @@ class EarlyNotification(msgspec.Struct, frozen=True, omit_defaults=True):
     removed: dict[str, Any] = {}
     cut: bool = False
     ended: str = ""
+    at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    trusted: bool | None = None
 
 
 def line(notification: EarlyNotification) -> bytes:
@@ -55,6 +63,42 @@ def line(notification: EarlyNotification) -> bytes:
     if len(data) > RESULTS_BYTES_MAX:
         data = msgspec.json.encode(msgspec.structs.replace(notification, added={}, removed={}, cut=True))
     return data + b"\n"
+
+
+class RecordTime(msgspec.Struct, frozen=True):
+    """ts: RFC 3339 time of a record; trusted: whether the clock was synchronised."""
+
+    ts: str
+    trusted: bool
+
+
+_decode_time = msgspec.json.Decoder(RecordTime).decode
+
+
+def with_time(line: bytes, time: RecordTime) -> bytes:
+    """The line of a notification without a time, with one."""
+    # The results may be large, so the line is not decoded.
+    return b"%s,%s\n" % (line.rstrip(b"\n")[:-1], msgspec.json.encode({"at": time.ts, "trusted": time.trusted})[1:])
+
+
+def record_times(data: Path, places: Collection[tuple[int, int]]) -> dict[tuple[int, int], RecordTime]:
+    """The times of records, by epoch and sequence, as far as the log of a data folder has them. Raises OSError."""
+    segments = ((segment_name(path.name), path) for path in (data / "log").iterdir()) if places else ()
+    found: dict[tuple[int, int], RecordTime] = {}
+    for name, path in segments:
+        if name is None:
+            continue
+        begin, end = (name.epoch, name.first), (name.epoch, name.last or sys.maxsize)
+        wanted = {one for one in places if begin <= one <= end}
+        with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as opened:
+            lines = FrameReader(opened.enter_context(open_plain(path)).read()) if wanted else ()
+            for line in lines:
+                if (there := place(line)[1:]) in wanted:
+                    found[there] = _decode_time(line)
+                    wanted.discard(there)
+                    if not wanted:
+                        break
+    return found
 
 
 class EarlyNotificationOutbox:

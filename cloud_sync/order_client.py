@@ -13,10 +13,16 @@ import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from lamplighter.cloud_sync.destinations import Destination
-from lamplighter.cloud_sync.early_notifications import EarlyNotification, EarlyNotificationOutbox, line
+from lamplighter.cloud_sync.early_notifications import (
+    EarlyNotification,
+    EarlyNotificationOutbox,
+    line,
+    record_times,
+    with_time,
+)
 from lamplighter.cloud_sync.order_intake import ROUND_MAX, OrderIntake, PushedSubscription, ReceivedOrder
 from lamplighter.cloud_sync.orders import VERSION, SubscribeBody, UpdateBody, trusted_keys
 from lamplighter.cloud_sync.pace import PaceClock
@@ -77,9 +83,11 @@ class GatewayAccess:
 class OrderRound:
     """Executes what is at the destination, and takes the notifications of the fleet's subscriptions.
 
-    answer_s: how long the gateway may take for one order.
+    data: the gateway's data folder, whose log has the times of records. answer_s: how long the gateway may take for one
+    order.
     """
 
+    data: Path
     intake: OrderIntake
     outbox: EarlyNotificationOutbox
     gateway: str
@@ -220,8 +228,10 @@ class OrderRound:
 
     def _note(self, taken: Sequence[_Taken]) -> None:
         """Puts notifications into the outbox, then notes where each subscription is resumed. To be saved."""
-        lines = [one for some in taken for one in some.lines]
-        if lines:
+        told = [one for some in taken for one in some.lines]
+        if told:
+            times = record_times(self.data, {one.commit for one in told if one.commit is not None})
+            lines = [one.line if one.commit not in times else with_time(one.line, times[one.commit]) for one in told]
             self.intake.update(ahead=self.outbox.add(lines, self.intake.state.ahead))
         for one in taken:
             if one.lines:
@@ -235,6 +245,13 @@ class _Budget:
     left: int
 
 
+class _TakenLine(NamedTuple):
+    """A line for the outbox. commit: epoch and sequence of the record that it tells of."""
+
+    line: bytes
+    commit: tuple[int, int] | None
+
+
 @dataclass
 class _Taken:
     """What was taken of a subscription in one round: lines for the outbox. subscription: with the place behind them."""
@@ -242,7 +259,7 @@ class _Taken:
     gateway: str
     subscription: PushedSubscription
     budget: _Budget
-    lines: list[bytes] = field(default_factory=list)
+    lines: list[_TakenLine] = field(default_factory=list)
 
     def add(self, one: Notification) -> None:
         known = self.subscription
@@ -267,8 +284,8 @@ class _Taken:
         return VERSION, self.gateway, self.subscription.id, self.subscription.version, _incarnation(spuid)
 
     def _line(self, notification: EarlyNotification) -> None:
-        self.lines.append(line(notification))
-        self.budget.left -= len(self.lines[-1])
+        self.lines.append(_TakenLine(line(notification), notification.commit))
+        self.budget.left -= len(self.lines[-1].line)
 
 
 def _resume(client: EngineClient, one: PushedSubscription, *, leave: bool = True) -> AsyncGenerator[Notification, None]:
@@ -291,7 +308,7 @@ def run_orders(
     try:
         intake.keys = trusted_keys(folder / settings.key_file)
         outbox = EarlyNotificationOutbox(data, to, gateway)
-        asyncio.run(OrderRound(intake, outbox, gateway, GatewayAccess(settings, folder)).run())
+        asyncio.run(OrderRound(data, intake, outbox, gateway, GatewayAccess(settings, folder)).run())
         intake.update(error="")
         intake.save()
     except (GatewayError, OSError) as error:

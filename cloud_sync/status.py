@@ -98,6 +98,22 @@ def write_shipped(data: Path, place: Place) -> None:
     write_whole(data / SHIPPED, file_content(data / SHIPPED, _Shipped(*place)))
 
 
+def rewind(data: Path, first: Place) -> Status:
+    """Lets the shipper send the records from a place on once more, and the gateway keep them until they are confirmed
+    again. Returns the new status.
+
+    The shipper must not run (`shipper.alone`). Raises OSError.
+    """
+    before, status = (first[0], first[1] - 1), read_status(data)
+    status = msgspec.structs.replace(
+        status, sent=min(status.sent, before), confirmed=min(status.confirmed, before), wanted=(0, 0), snapshot=None
+    )
+    write_shipped(data, status.confirmed)  # first: from now on the gateway keeps them
+    status = with_lag(status, data)
+    write_status(data, status)
+    return status
+
+
 @dataclass(frozen=True)
 class Sealed:
     """A sealed segment in the data folder. The gateway may remove it at any time."""

@@ -109,7 +109,7 @@ ROOMS = {
     ],
     "cloud_sync/destinations": [
         {"base"},
-        {"folder", "fsspec_folder"},
+        {"folder", "fsspec_folder", "renewed"},
         {"s3"},
         {"__init__"},
     ],

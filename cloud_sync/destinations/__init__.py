@@ -2,7 +2,7 @@
 
 base: the interface `Destination`, and what its backends share; folder: a folder of this machine, or a mounted one, with
 nothing but Python; fsspec_folder: a store that fsspec can write to and rename in, such as an SFTP server; s3:
-a bucket of S3 or of a store with its protocol.
+a bucket of S3 or of a store with its protocol; renewed: one whose options may change while it is open.
 
 Names of objects are relative, with slashes. An object is there as a whole or not at all, even when its writer is
 killed. Backends that need fsspec are imported when a URL names them.
@@ -10,15 +10,18 @@ killed. Backends that need fsspec are imported when a URL names them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from lamplighter.cloud_sync.destinations.base import Destination, StoredObject, display_url
 from lamplighter.cloud_sync.destinations.folder import LocalFolder
+from lamplighter.cloud_sync.destinations.renewed import RenewedDestination
 from lamplighter.engine.errors import ConfigurationError
 
-__all__ = ["Destination", "LocalFolder", "StoredObject", "destination"]
+__all__ = ["Destination", "LocalFolder", "StoredObject", "destination", "renewed_destination"]
 
 
 def destination(url: str, options: dict[str, Any]) -> Destination:
@@ -43,6 +46,11 @@ def destination(url: str, options: dict[str, Any]) -> Destination:
     from lamplighter.cloud_sync.destinations.fsspec_folder import FsspecFolder
 
     return FsspecFolder(url, options)
+
+
+def renewed_destination(url: str, read: Callable[[], dict[str, Any]]) -> Destination:
+    """As `destination`, for a process that stays. read: reads the options, as often as they are needed."""
+    return RenewedDestination(partial(destination, url), read)
 
 
 def local_folder(url: str) -> Path | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.metrics import write_metrics
+from lamplighter.cloud_sync.fleet.subcommands import CommandParser
 from lamplighter.engine.errors import BusyError, GatewayError
 
 _FLEET = "lamplighter.cloud_sync.fleet"
@@ -68,7 +69,7 @@ _NO_JAR = re.compile(r"Class (org\.apache\.hadoop\.fs\.\S+) not found|No FileSys
 
 def parser() -> argparse.ArgumentParser:
     """All commands."""
-    found = argparse.ArgumentParser(
+    found = CommandParser(
         prog="lamplighter-fleet", description="Turns the change logs of a fleet of gateways into tables and results."
     )
     commands = found.add_subparsers(title="commands", required=True, dest="command")
@@ -117,10 +118,12 @@ def _code(arguments: argparse.Namespace, run: Callable[[], int]) -> int:
         return 0
     except OSError as error:
         said = f"{error.filename}: {error.strerror}; use another path, or check its permissions and its disk"
-        if error.filename is None:
-            if not _from_lost_jvm(error):
-                raise
+        if error.filename is None and _from_lost_jvm(error):
             said = _JVM_LOST
+        elif error.filename is None:
+            if not _from_store(error):
+                raise
+            said = f"lake {arguments.lake!r}: {_reason_of_store(error, arguments.lake)}; check its URL and credentials"
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _CLOUD:
@@ -135,6 +138,23 @@ def _code(arguments: argparse.Namespace, run: Callable[[], int]) -> int:
         said = _JVM_LOST if _from_lost_jvm(error) else _first_lines(error)
     print(f"lamplighter-fleet {arguments.command}: {_without_jars(said, arguments) or said}", file=sys.stderr)
     return 2
+
+
+def _from_store(error: OSError) -> bool:
+    """Whether an error is of a file system of fsspec."""
+    names = {str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame, _ in walk_tb(error.__traceback__)}
+    return bool(names & {"fsspec", "s3fs"})
+
+
+def _reason_of_store(error: OSError, lake: str) -> str:
+    """Why a store has refused a request."""
+    # The answer to a HEAD, by which S3 is asked whether a file exists, has no reason. That to a listing has one.
+    if isinstance(error, PermissionError):
+        try:
+            Lake(lake).names()
+        except OSError as refused:
+            error = refused
+    return f"{type(error).__name__}: {str(error).rstrip('. ')}"
 
 
 def _without_jars(said: str, arguments: argparse.Namespace) -> str:

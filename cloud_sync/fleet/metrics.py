@@ -44,11 +44,14 @@ def write_metrics(path: Path, command: str, lake: Lake, code: int, seconds: floa
     )
     text = "Orders of a sink that gateways have not answered."
     unanswered = Gauge(f"{PREFIX}_sink_unanswered_orders", text, of_sink, registry=registry)
+    text = "Gateways that a sink passes because they answer no orders."
+    passed = Gauge(f"{PREFIX}_sink_passed_gateways", text, of_sink, registry=registry)
     try:
         states = read_states(lake)
         for one in states.sinks if states is not None else ():
             dead.labels(command, lake.url, one.subscription, one.sink).set(one.dead)
             unanswered.labels(command, lake.url, one.subscription, one.sink).set(one.unanswered)
+            passed.labels(command, lake.url, one.subscription, one.sink).set(len(one.behind))
         for name in SCHEMAS:
             live = table(lake, name).live()
             rows.labels(command, lake.url, name).set(sum(batch.rows for batch in live))
@@ -62,6 +65,7 @@ def write_metrics(path: Path, command: str, lake: Lake, code: int, seconds: floa
         ahead.clear()
         dead.clear()
         unanswered.clear()
+        passed.clear()
     try:
         write_to_textfile(str(path), registry)
     except OSError as error:

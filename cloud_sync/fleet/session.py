@@ -25,6 +25,8 @@ SETTINGS = {
     # Other programs do not read Spark's default INT96 as a time.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.adaptive.enabled": "true",
+    # The configuration of spark-submit prints each step; of the start, only the versions are left.
+    "spark.log.level": "ERROR",
     # Not needed: a manifest names the files of a batch.
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
@@ -147,6 +149,7 @@ def session(
                 )
         if not _under_spark_submit():
             _check_java()
+            _set_utf8_locale()
         started = {} if not small or _under_spark_submit() else SMALL
         for key, value in {**_unless_set(DEFAULTS), **SETTINGS, **started, **(settings or {})}.items():
             builder = builder.config(key, value)
@@ -165,6 +168,14 @@ def session(
 
 def _under_spark_submit() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _set_utf8_locale() -> None:
+    """Java takes the encoding of file names from the locale. In others, such as POSIX, which cron and systemd have, it
+    cannot open a name that is not ASCII."""
+    named = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := os.environ.get(name))), "")
+    if not re.search("utf-?8", named, re.IGNORECASE):
+        os.environ["LC_ALL"] = "C.UTF-8"
 
 
 def _check_java() -> None:

@@ -11,6 +11,26 @@ from lamplighter.engine.client.files import read_text
 from lamplighter.engine.errors import ConfigurationError
 
 
+class CommandParser(argparse.ArgumentParser):
+    """A parser that takes arguments and options in any order."""
+
+    _mixing = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        # argparse gives an optional argument to the first group of arguments, where it may be missing.
+        exclusive = [action for group in self._mutually_exclusive_groups for action in group._group_actions]
+        ordered = any(action.nargs == argparse.PARSER for action in self._actions) or not all(
+            action.option_strings for action in exclusive
+        )
+        if self._mixing or ordered:
+            return super().parse_known_args(args, namespace)
+        self._mixing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._mixing = False
+
+
 def add_command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
     """The parser of a new subcommand.
 

@@ -40,6 +40,59 @@ def status(site: Site, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return found
 
 
+def test_a_new_destination_gets_the_records_that_the_old_one_has(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.configure("to")
+    site.data.add_snapshot(1, 9)
+    assert site.sync("run", "--once") == 0
+    assert fleet(["collect", str(site.folder / "to"), str(site.lake)]) == 0
+    assert site.sync("run", "--once") == 0
+    assert json.loads((site.data.path / "shipped.json").read_text()) == {"epoch": 1, "last": 9}
+    (site.folder / "to").rename(site.folder / "lost")
+    (site.folder / "to2").mkdir()
+    site.configure("to2")
+    assert site.sync("run", "--once") == 0
+    assert fleet(["collect", str(site.folder / "to2"), str(tmp_path / "lake2")]) == 0
+    assert not (tmp_path / "lake2" / "segments").exists() or landed_records(tmp_path / "lake2") == []
+    capsys.readouterr()
+    assert site.sync("resend", "--from", "1/1") == 0
+    assert capsys.readouterr().out == "the next run ships 3 segments with 9 records\n"
+    assert json.loads((site.data.path / "shipped.json").read_text()) == {"epoch": 1, "last": 0}, "retention keeps them"
+    assert site.sync("run", "--once") == 0
+    assert fleet(["collect", str(site.folder / "to2"), str(tmp_path / "lake2")]) == 0
+    assert "3 landed" in capsys.readouterr().out
+    assert len(list((tmp_path / "lake2" / "snapshots").rglob("*.zst"))) == 1
+    assert site.sync("run", "--once") == 0
+    assert landed_records(tmp_path / "lake2") == records_of(LOG)
+    assert json.loads((site.data.path / "shipped.json").read_text()) == {"epoch": 1, "last": 9}
+    # To a destination that has them, nothing is sent twice.
+    objects = sorted(path.name for path in (site.folder / "to2").rglob("*"))
+    assert site.sync("resend", "--from", "1/4") == 0
+    assert site.sync("run", "--once") == 0
+    assert sorted(path.name for path in (site.folder / "to2").rglob("*")) == objects
+    assert json.loads((site.data.path / "shipped.json").read_text()) == {"epoch": 1, "last": 9}
+
+
+@pytest.mark.parametrize(
+    ("first", "said"), [("1", "the place of a record"), ("0/1", "the place of a record"), ("1/10", "up to 1/9")]
+)
+def test_a_place_to_resend_from_that_is_none_is_refused(
+    site: Site, capsys: pytest.CaptureFixture[str], first: str, said: str
+) -> None:
+    site.configure("to")
+    assert site.sync("resend", "--from", first) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_the_log_has_no_more_is_said(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.configure("to")
+    for path in site.data.path.glob("log/1-000000000001*"):
+        path.unlink()
+    assert site.sync("resend", "--from", "1/1") == 0
+    assert "the log begins with 1/" in capsys.readouterr().out
+
+
 # --- the whole way ---
 
 

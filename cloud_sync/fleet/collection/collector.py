@@ -23,6 +23,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -31,7 +32,7 @@ import msgspec
 
 from lamplighter.cloud_sync.answers import LANDED as LANDED_ANSWER
 from lamplighter.cloud_sync.answers import REFUSED, RESERVED, SEAL, SNAPSHOTS, CollectorAnswer, stem_of_seal
-from lamplighter.cloud_sync.destinations import Destination, StoredObject, destination
+from lamplighter.cloud_sync.destinations import Destination, StoredObject, renewed_destination
 from lamplighter.cloud_sync.destinations.base import SMALL_BYTES_MAX
 from lamplighter.cloud_sync.fleet.collection.landing import Landing
 from lamplighter.cloud_sync.fleet.collection.manifest import (
@@ -466,7 +467,7 @@ def lake_folder(text: str) -> Path:
 
 
 def _collector(source: str, lake: Path, options: str) -> Collector:
-    return Collector(destination(source, storage_options(options, Path())), lake)
+    return Collector(renewed_destination(source, partial(storage_options, options, Path())), lake)
 
 
 def _collect(arguments: argparse.Namespace) -> int:

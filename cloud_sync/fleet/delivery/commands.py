@@ -11,18 +11,20 @@ import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from lamplighter.cloud_sync.destinations import destination
+from lamplighter.cloud_sync.destinations import renewed_destination
 from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors
+from lamplighter.cloud_sync.fleet.delivery.dead_letters import DEAD
 from lamplighter.cloud_sync.fleet.delivery.match_table import MatchTable
+from lamplighter.cloud_sync.fleet.delivery.parts import BLOCKING_MAX, DeliveryParts
 from lamplighter.cloud_sync.fleet.delivery.runner import FleetDelivery, read_states
 from lamplighter.cloud_sync.fleet.delivery.sent_orders import OrderDesk, SendsOrders
 from lamplighter.cloud_sync.fleet.delivery.sinks import SinkThreads, opener
-from lamplighter.cloud_sync.fleet.delivery.worker import BLOCKING_MAX, DeliveryParts
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.batches import comparison_counts
 from lamplighter.cloud_sync.fleet.lake.locks import DELIVERY, writing
@@ -38,6 +40,7 @@ from lamplighter.engine.tables import count_text, text_table
 EVERY_S = 1.0
 GIVE_UP_H = 24.0
 _HOUR_S = 3600.0
+_GATEWAYS_SHOWN = 5
 
 
 def add_commands(commands: Any) -> None:
@@ -123,8 +126,8 @@ def _deliver(arguments: argparse.Namespace) -> int:
         if arguments.orders is not None:
             if arguments.orders_key is None:
                 raise ConfigurationError("--orders: needs --orders-key, the private key that signs the updates")
-            options = storage_options(arguments.orders_options, Path())
-            to = stack.enter_context(contextlib.closing(destination(arguments.orders, options)))
+            options = partial(storage_options, arguments.orders_options, Path())
+            to = stack.enter_context(contextlib.closing(renewed_destination(arguments.orders, options)))
             orders = Orders(to, signing_key(arguments.orders_key))
         undelivered = asyncio.run(
             deliver(
@@ -182,7 +185,18 @@ def _status(arguments: argparse.Namespace) -> int:
     names = ("sink", "kind", "state", "delivered", "waiting", "dead", "last success", "error")
     title = f"{count_text(len(rows), 'sink')}, as of {age(now - states.at)} ago"
     print(text_table(title, names, rows, len(rows), len(rows)))
+    for one in states.sinks:
+        if one.behind:
+            print(f"{one.subscription}/{one.sink} passes gateways that answer no orders: {_names(one.behind)}")
+        if one.full:
+            folder = lake.path(*DEAD, one.subscription, one.sink)
+            print(f"{one.subscription}/{one.sink} keeps no further dead letters: move or remove files of {folder}")
     if ahead:
         outcomes = ", ".join(f"{number} {outcome}" for outcome, number in ahead.items())
         print(f"ahead of the segments, compared with Spark: {outcomes}")
     return code
+
+
+def _names(gateways: list[str]) -> str:
+    shown = ", ".join(gateways[:_GATEWAYS_SHOWN])
+    return shown if len(gateways) <= _GATEWAYS_SHOWN else f"{shown} and {len(gateways) - _GATEWAYS_SHOWN} others"

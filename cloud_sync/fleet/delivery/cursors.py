@@ -30,11 +30,23 @@ _CLAIMS = 5
 SinkName = tuple[str, str]
 
 
+class GatewayBehind(msgspec.Struct, frozen=True):
+    """A gateway that a sink has passed because it answers no orders.
+
+    position: the notifications before it are sent to the gateway. since: seconds since 1970.
+    """
+
+    gateway: str
+    position: MatchPosition
+    since: float
+
+
 class SinkCursor(msgspec.Struct, frozen=True, kw_only=True):
     """position: the notifications before it are accepted, or in the dead letters. delivered, dead: their numbers.
 
     failing_since: when the delivery of the next notification failed for the first time, in seconds since 1970.
-    unread: matches before the position that could not be read yet.
+    unread: matches before the position that could not be read yet. behind: gateways that wait for notifications before
+    it.
     """
 
     subscription: str
@@ -44,6 +56,7 @@ class SinkCursor(msgspec.Struct, frozen=True, kw_only=True):
     dead: int = 0
     failing_since: float | None = None
     unread: list[UnreadMatches] = []
+    behind: list[GatewayBehind] = []
 
     @property
     def name(self) -> SinkName:

@@ -11,7 +11,8 @@ import msgspec
 from lamplighter.cloud_sync.fleet.delivery.cursors import SinkCursor, SinkName
 from lamplighter.cloud_sync.fleet.delivery.match_files import DamagedMatchesError
 from lamplighter.cloud_sync.fleet.delivery.notifications import ALL_ROWS, MatchPosition
-from lamplighter.cloud_sync.fleet.delivery.worker import DeliveryParts, SinkWorker, write_dead_order
+from lamplighter.cloud_sync.fleet.delivery.parts import DeliveryParts
+from lamplighter.cloud_sync.fleet.delivery.worker import SinkWorker
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.folder import LockLostError
 from lamplighter.cloud_sync.fleet.subscriptions.records import Sink, SubscriptionRecord
@@ -41,7 +42,8 @@ class SinkState(msgspec.Struct, frozen=True, kw_only=True):
     state: "delivering", "retrying" after a failure until next_try, or "paused". delivered, dead: numbers of
     notifications since the sink was added. waiting: matches that are not delivered yet. unread: the batches of those
     that could not be read, and are not among the waiting. unanswered: orders to gateways that have no answer yet; those
-    that are refused or overdue are among the dead.
+    that are refused or overdue are among the dead. behind: gateways that answer no orders, and wait for notifications
+    that others have. full: whether further dead letters are not kept.
     """
 
     subscription: str
@@ -58,6 +60,8 @@ class SinkState(msgspec.Struct, frozen=True, kw_only=True):
     next_try: float | None = None
     unread: list[str] = []
     unanswered: int = 0
+    behind: list[str] = []
+    full: bool = False
 
 
 class DeliveryStates(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,7 +177,7 @@ class FleetDelivery:
         for dead in await parts.in_answer_thread(desk.settle, parts.clock.wall()):
             await parts.write(parts.check_lock)
             # The letter first: after a kill between the two it is written again, under the same name.
-            await parts.write(write_dead_order, parts.lake, dead, parts.clock.wall())
+            await parts.write(parts.letters.write_order, parts.lake, dead, parts.clock.wall())
             logger.error("order without effect", subscription=dead.order.subscription, reason=dead.reason)
             desk.forget([dead.order])
             worker, cursor = self._workers.get(dead.order.name), parts.cursors.by_name.get(dead.order.name)
@@ -292,6 +296,7 @@ class FleetDelivery:
         """The state of each sink, sorted by name."""
         desk = self._parts.desk
         unanswered: Mapping[SinkName, int] = desk.unanswered_counts() if desk is not None else {}
+        full = self._parts.letters.full
         found = [
             SinkState(
                 subscription=name[0],
@@ -308,6 +313,8 @@ class FleetDelivery:
                 next_try=worker.next_try,
                 unread=unread_batches(worker.cursor),
                 unanswered=unanswered.get(name, 0),
+                behind=[one.gateway for one in worker.cursor.behind],
+                full=name in full,
             )
             for name, worker in self._workers.items()
         ]
@@ -326,6 +333,8 @@ class FleetDelivery:
                         position=cursor.position,
                         unread=unread_batches(cursor),
                         unanswered=unanswered.get(name, 0),
+                        behind=[one.gateway for one in cursor.behind],
+                        full=name in full,
                     )
                 )
         return sorted(found, key=lambda state: (state.subscription, state.sink))

@@ -29,8 +29,9 @@ SENT_BYTES_MAX = 256 * 1024 * 1024
 EXPIRES_S = 7 * 86_400.0
 # How long after the expiry of an order its answer may come. A gateway may be reading it when it expires.
 OVERDUE_S = 3600.0
-# Orders of one gateway, and of all, that may wait for answers. At more, its sinks wait.
-WAITING_MAX, ALL_WAITING_MAX = 1000, 50_000
+# Orders of one gateway that may wait for answers, and of one while those of all are as many as the third number. Sinks
+# pass a gateway with more.
+WAITING_MAX, FEW_WAITING, ALL_WAITING_MAX = 1000, 10, 50_000
 _WILDCARDS = frozenset("*?[")
 
 
@@ -82,6 +83,7 @@ class OrderDesk:
         self._sending = threading.Lock()
         self._lock = threading.Lock()
         self._waiting = {(one.gateway, one.number): one for one in _load_orders(lake)}
+        self._counts = Counter(gateway for gateway, _ in self._waiting)
         self._changed = False
 
     def gateways(self, patterns: Sequence[str]) -> list[str]:
@@ -93,16 +95,12 @@ class OrderDesk:
     def send(
         self, gateway: str, order_id: str, update: str, notification: MatchNotification, sink: str, now: float
     ) -> None:
-        """Sends an update, unless it was sent before, and notes it. now: seconds since 1970. Raises as `Orders.send`,
-        and UpstreamError if too many orders have no answer."""
+        """Sends an update, unless it was sent before, and notes it.
+
+        now: seconds since 1970. Raises as `Orders.send`.
+        """
         match = notification.match
         with self._sending:
-            with self._lock:
-                count, all_counts = sum(one.gateway == gateway for one in self._waiting.values()), len(self._waiting)
-            if count >= WAITING_MAX or all_counts >= ALL_WAITING_MAX:
-                raise UpstreamError(
-                    f"gateway {gateway}: {count} orders of {all_counts} have no answer yet; further ones wait"
-                )
             number = self._orders.send(gateway, order_id, "update", {"update": update}, EXPIRES_S)
             sent = SentOrder(
                 gateway=gateway,
@@ -116,8 +114,17 @@ class OrderDesk:
                 expires=int(now + EXPIRES_S),
             )
             with self._lock:
+                self._counts[gateway] += (gateway, number) not in self._waiting
                 self._waiting[gateway, number] = sent
                 self._changed = True
+
+    def full_reason(self, gateway: str) -> str:
+        """Why no further order may be sent to a gateway; empty if it may."""
+        with self._lock:
+            count, all_counts = self._counts[gateway], len(self._waiting)
+        if count < (WAITING_MAX if all_counts < ALL_WAITING_MAX else FEW_WAITING):
+            return ""
+        return f"gateway {gateway} has not answered {count} orders"
 
     def settle(self, now: float) -> list[DeadOrder]:
         """Reads answers. Returns the orders that were refused, and those that are overdue, which stay until `forget`.
@@ -151,7 +158,9 @@ class OrderDesk:
         """These orders wait no more."""
         with self._lock:
             for one in orders:
-                self._changed |= self._waiting.pop((one.gateway, one.number), None) is not None
+                if self._waiting.pop((one.gateway, one.number), None) is not None:
+                    self._changed = True
+                    self._counts[one.gateway] -= 1
 
     def unanswered_counts(self) -> Counter[SinkName]:
         """The number of waiting orders of each sink."""

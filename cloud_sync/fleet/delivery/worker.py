@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from random import Random
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import msgspec
 
-from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors, SinkCursor, SinkName
+from lamplighter.cloud_sync.fleet.delivery.catching_up import catch_up, with_passed
+from lamplighter.cloud_sync.fleet.delivery.cursors import SinkCursor, SinkName
+from lamplighter.cloud_sync.fleet.delivery.dead_letters import reason_line
 from lamplighter.cloud_sync.fleet.delivery.match_files import DamagedMatchesError
 from lamplighter.cloud_sync.fleet.delivery.match_table import MatchChunk, MatchTable
 from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification, MatchPosition, UnreadMatches
-from lamplighter.cloud_sync.fleet.delivery.sent_orders import DeadOrder, OrderDesk
-from lamplighter.cloud_sync.fleet.delivery.sinks import DeliverySink, MakeSink, UndeliveredError
-from lamplighter.cloud_sync.fleet.delivery.sinks.files import chunk_name
-from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.delivery.parts import DeliveryParts
+from lamplighter.cloud_sync.fleet.delivery.sinks import DeliverySink, UndeliveredError
+from lamplighter.cloud_sync.fleet.delivery.sinks.updates import UpdateNotifications
 from lamplighter.cloud_sync.fleet.subscriptions.records import Sink
 from lamplighter.engine.errors import GatewayError, PayloadError
 from lamplighter.engine.log_events import EventLogger
@@ -31,59 +27,12 @@ from lamplighter.engine.tables import count_text
 logger = EventLogger(__name__)
 
 RETRY_FIRST_S, RETRY_MAX_S = 2.0, 300.0
-GIVE_UP_S = 24 * 3600.0
-REASON_CHARACTERS_MAX = 300
 # Interval in which a sink tries to read what it could not read.
 UNREAD_S = 60.0
+# Interval in which it is looked whether a gateway that is behind has room again: that of reading answers.
+BEHIND_S = 10.0
 # Damaged batches that a sink passes. It waits at the next one.
 UNREAD_MAX = 20
-# Sinks that may occupy a thread at the same time.
-BLOCKING_MAX = 16
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class DeliveryClock:
-    """wall: seconds since 1970; monotonic: seconds; sleep: waits."""
-
-    wall: Callable[[], float] = time.time
-    monotonic: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep
-
-
-@dataclass(frozen=True)
-class DeliveryParts:
-    """What all workers share. reading: an executor of one thread, for the table; writing: of one, for the lake;
-    answering: of one, for the answers to orders, whose destination may be slow.
-
-    check_lock: raises LockLostError if another process may deliver; it is called before each delivery. desk: of orders
-    to gateways.
-    """
-
-    lake: Lake
-    table: MatchTable
-    cursors: Cursors
-    make: MakeSink
-    reading: Executor
-    writing: Executor
-    clock: DeliveryClock = DeliveryClock()
-    chance: Random = field(default_factory=Random)
-    give_up_s: float = GIVE_UP_S
-    check_lock: Callable[[], None] = lambda: None
-    desk: OrderDesk | None = None
-    answering: Executor = field(default_factory=lambda: ThreadPoolExecutor(1))
-    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BLOCKING_MAX))
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def in_reader_thread(self, function: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self.reading, lambda: function(*args))
-
-    async def in_answer_thread(self, function: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self.answering, lambda: function(*args))
-
-    async def write(self, function: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self.writing, lambda: function(*args))
 
 
 class SinkWorker:
@@ -124,7 +73,8 @@ class SinkWorker:
                         self.waiting += await parts.in_reader_thread(parts.table.waiting, *self._place, until)
                         counted = True
                     await self._take_unread()
-                    if not await self._step():
+                    caught_up = await self._take_behind()
+                    if not await self._step() and not caught_up:
                         await self._first_of(self._until_news())
                 except Exception as error:
                     await self._wait_after(error)
@@ -133,10 +83,11 @@ class SinkWorker:
                 await self._sink.close()
 
     async def _until_news(self) -> None:
-        """Waits for matches, or until it is time to read again what could not be read."""
+        """Waits for matches, or until it is time to try again what could not be read or sent."""
         waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._news.wait())]
-        if self.cursor.unread:
-            waiting.append(asyncio.ensure_future(self._parts.clock.sleep(UNREAD_S)))
+        if self.cursor.behind or self.cursor.unread:
+            pause = BEHIND_S if self.cursor.behind else UNREAD_S
+            waiting.append(asyncio.ensure_future(self._parts.clock.sleep(pause)))
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -149,7 +100,7 @@ class SinkWorker:
         try:
             self.waiting += await parts.in_reader_thread(parts.table.waiting, *self._place, until)
             await self._take_unread()
-            while until and not parts.stopping.is_set() and await self._step(until):
+            while until and not parts.stopping.is_set() and (await self._step(until) or await self._take_behind()):
                 pass
         except Exception as error:
             self._note_failure(error)
@@ -163,6 +114,9 @@ class SinkWorker:
         if self.next_try is not None:
             left = count_text(self.waiting, "notification") if self.waiting > 0 else "its notifications are"
             return f"{self.last_error}; {left} not delivered"
+        if self.cursor.behind:
+            names = ", ".join(one.gateway for one in self.cursor.behind)
+            return f"gateways that answer no orders wait for notifications: {names}"
         return f"{count_text(self.waiting, 'notification')} not delivered; run it again" if self.waiting > 0 else ""
 
     @property
@@ -181,6 +135,19 @@ class SinkWorker:
                 while rest is not None and not self._parts.stopping.is_set():
                     await self._step_from(rest.position, rest.until, late=True)
                     rest = next((one for one in self.cursor.unread if one.until == lane.until), None)
+
+    async def _take_behind(self) -> bool:
+        """Delivers what gateways have missed that have room again. False if there is nothing."""
+        if not self.cursor.behind:
+            return False
+        sink = self._sink = self._sink or self._parts.make(self.record)
+        async with self._parts.slots if sink.blocking else contextlib.nullcontext():
+            moved = await catch_up(self.cursor, sink, self._parts)
+        if moved is None:
+            return False
+        self.cursor = moved
+        self._parts.cursors.replace(moved)
+        return True
 
     async def _step(self, until: str | None = None) -> bool:
         """Delivers one chunk of the matches, or passes a damaged batch. False if there is none.
@@ -209,20 +176,27 @@ class SinkWorker:
             chunk = await self._parts.in_reader_thread(_next_chunk, self._parts.table, late, *args)
             if chunk.notifications:
                 await self._parts.write(self._parts.check_lock)
-                await self._deliver(sink, chunk.notifications)
+                await self._deliver(sink, chunk.notifications, place)
             elif chunk.position != place:
                 self.cursor = self._parts.cursors.move(self.cursor.at(chunk.position))
             else:
                 return False
         return True
 
-    async def _deliver(self, sink: DeliverySink, notifications: Sequence[MatchNotification]) -> None:
+    async def _deliver(
+        self, sink: DeliverySink, notifications: Sequence[MatchNotification], place: MatchPosition
+    ) -> None:
         sound = next((number for number, one in enumerate(notifications) if not _is_sound(one)), len(notifications))
         if not sound:
             await self._bury(notifications[:1], _fault(notifications[0]))
             return
+        if isinstance(sink, UpdateNotifications):
+            sink.pass_by(one.gateway for one in self.cursor.behind)
         try:
-            await sink.deliver(notifications[:sound])
+            try:
+                await sink.deliver(notifications[:sound])
+            finally:
+                self.cursor = with_passed(self.cursor, sink, place, notifications, self._parts.clock.wall())
         except GatewayError as error:
             accepted = error.accepted if isinstance(error, UndeliveredError) else 0
             self._accept(notifications[:accepted])
@@ -244,8 +218,8 @@ class SinkWorker:
 
     async def _bury(self, notifications: Sequence[MatchNotification], reason: str) -> None:
         """Puts notifications into the dead letters."""
-        parts, told = self._parts, _reason_line(reason)
-        await parts.write(write_dead_letters, parts.lake, self.name, notifications, told, parts.clock.wall())
+        parts, told = self._parts, reason_line(reason)
+        await parts.write(parts.letters.write, parts.lake, self.name, notifications, told, parts.clock.wall())
         logger.error(
             "notifications not delivered",
             subscription=self.name[0],
@@ -258,7 +232,7 @@ class SinkWorker:
 
     def note_dead(self, reason: str) -> None:
         """An order of a notification that the sink has accepted is in the dead letters."""
-        self.last_error, self.last_error_at = _reason_line(reason), self._parts.clock.wall()
+        self.last_error, self.last_error_at = reason_line(reason), self._parts.clock.wall()
         self.cursor = msgspec.structs.replace(self.cursor, dead=self.cursor.dead + 1)
         self._parts.cursors.replace(self.cursor)
 
@@ -294,7 +268,7 @@ class SinkWorker:
         pause = max(
             back_off_s(self._failures, RETRY_FIRST_S, RETRY_MAX_S, parts.chance.uniform), getattr(error, "wait_s", 0.0)
         )
-        self.last_error, self.last_error_at, self.next_try = _reason_line(str(error)), now, now + pause
+        self.last_error, self.last_error_at, self.next_try = reason_line(str(error)), now, now + pause
         if self.cursor.failing_since is None:
             self.cursor = msgspec.structs.replace(self.cursor, failing_since=now)
             parts.cursors.replace(self.cursor)
@@ -341,50 +315,3 @@ def _fault(notification: MatchNotification) -> str:
     except PayloadError as error:
         return str(error)
     return ""
-
-
-def _reason_line(reason: str) -> str:
-    """The reason as one bounded line."""
-    cut = reason if len(reason) <= REASON_CHARACTERS_MAX else reason[:REASON_CHARACTERS_MAX] + "..."
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
-
-
-def write_dead_letters(
-    lake: Lake, name: SinkName, notifications: Sequence[MatchNotification], reason: str, now: float
-) -> None:
-    """Writes ``subscriptions/dead/<subscription>/<sink>/<batch>-<row>.ndjson`` durably. A repetition overwrites it.
-
-    A line has ``id``, ``at``, ``reason`` and ``notification``, or ``match``, if it has no form as JSON results. now:
-    seconds since 1970. Raises OSError.
-    """
-    at = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    lines = []
-    for notification in notifications:
-        line = {"id": notification.id, "at": at, "reason": reason}
-        try:
-            lines.append(msgspec.json.encode(line | {"notification": msgspec.Raw(notification.body)}) + b"\n")
-        except PayloadError:
-            lines.append(ascii_json(line | {"match": msgspec.structs.asdict(notification.match)}))
-    lake.write(b"".join(lines), "subscriptions", "dead", *name, chunk_name(notifications))
-
-
-def write_dead_order(lake: Lake, dead: DeadOrder, now: float) -> None:
-    """Writes ``subscriptions/dead/<subscription>/<sink>/order-<gateway>-<number>.ndjson`` durably, as above; its
-    ``notification`` has no results. Raises OSError."""
-    order = dead.order
-    line = {
-        "id": order.id,
-        "at": datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        "reason": _reason_line(dead.reason),
-        "order": {"gateway": order.gateway, "number": order.number},
-        "notification": {"id": order.id, "gateway": order.source, "epoch": order.epoch, "sequence": order.sequence},
-    }
-    name = f"order-{order.gateway}-{order.number:012d}.ndjson"
-    lake.write(msgspec.json.encode(line) + b"\n", "subscriptions", "dead", *order.name, name)
-
-
-def ascii_json(value: object) -> bytes:
-    """A line of JSON, also for text with halves of surrogate pairs."""
-    import json
-
-    return json.dumps(value).encode() + b"\n"

@@ -128,7 +128,7 @@ def write(frame: DataFrame, result: Result, out: Lake) -> tuple[DataFrame, int]:
         frame.repartition(1).sortWithinPartitions(*result.keys).write.parquet(out.spark(result.job, folder))
     with _at_once(out, result.job, f"{result.name}.csv") as folder:
         rows = _write_csv(out, out.path(result.job, parquet), out.path(result.job, folder, "part.csv"))
-    return frame.sparkSession.read.schema(frame.schema).parquet(out.spark(result.job, parquet)), rows
+    return frame.sparkSession.read.schema(frame.schema).parquet(out.spark_input(result.job, parquet)), rows
 
 
 @contextmanager

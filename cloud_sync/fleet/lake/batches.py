@@ -31,11 +31,13 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class MergedBatch(msgspec.Struct, frozen=True, array_like=True):
-    """A batch of `matches` whose rows are in another one now. written: when, in seconds since 1970, if known."""
+    """A batch of `matches` whose rows are in another one now. written: when, in seconds since 1970, if known; ahead:
+    whether its rows came ahead of their segments."""
 
     id: str
     rows: int
     written: float | None = None
+    ahead: bool = False
 
 
 class TableBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,7 +201,7 @@ class Batches:
 
     def open(self, spark: SparkSession, names: Iterable[str]) -> DataFrame:
         """The rows of some files of this table."""
-        paths = [self.lake.spark(self.name, name) for name in names]
+        paths = [self.lake.spark_input(self.name, name) for name in names]
         return spark.read.schema(self.schema).parquet(*paths) if paths else no_rows(spark, self.schema)
 
     def frame(self, spark: SparkSession, batches: Iterable[TableBatch] | None = None) -> DataFrame:

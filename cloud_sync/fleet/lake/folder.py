@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,8 @@ from lamplighter.engine.errors import ConfigurationError, UpstreamError
 # Between the name of a gateway and the number of one of its later histories.
 FORK = "~"
 _SPARK_SCHEMES = {"file": "file", "s3": "s3a", "s3a": "s3a", "gs": "gs", "gcs": "gs", "abfs": "abfs", "hdfs": "hdfs"}
+# The signs of Hadoop's patterns.
+_PATTERN = re.compile(r"[\\{}\[\]*?]")
 _FSSPEC_SCHEMES = {"s3a:": "s3:"}
 
 
@@ -67,6 +70,10 @@ class Lake:
                 f"lake {self.url!r}: Spark reads {', '.join(sorted(_SPARK_SCHEMES))}, not {protocol}"
             )
         return f"{_SPARK_SCHEMES[protocol]}://{self.path(*parts)}"
+
+    def spark_input(self, *parts: str) -> str:
+        """As `spark`, of what Spark reads: it takes a path that it reads for a pattern, and one that it writes not."""
+        return _PATTERN.sub(r"\\\g<0>", self.spark(*parts))
 
     @property
     def local(self) -> bool:

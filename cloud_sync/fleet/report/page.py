@@ -69,21 +69,25 @@ def _summary(content: Content) -> list[tuple[str, str]]:
 
 def _plots(content: Content) -> Mapping[str, Any]:
     """The plots of the template; an empty text if there is nothing to draw."""
-    placed = [row for row in content.gateways.rows if row["latitude"] is not None and row["longitude"] is not None]
+    placed = [row for row in content.gateways.rows if _is_on_earth(row["latitude"], row["longitude"])]
     trends = [
-        (_property_label(name, unit), Markup(plots.trend(rows, unit, plots.SERIES[number % len(plots.SERIES)])))
+        (_property_label(name, unit), Markup(svg))
         for number, ((name, unit), rows) in enumerate(content.trends.items())
-        if rows
+        if (svg := plots.trend(rows, unit, plots.SERIES[number % len(plots.SERIES)]))
     ]
     drawn = {
         "map": plots.fleet_map(placed) if len(placed) > 1 else "",
         "gaps_plot": plots.gap_lines(content.gap_streams.rows, content.gaps, content.as_of) if content.gaps else "",
-        "anomalies_plot": plots.anomaly_points(content.anomalies.rows) if content.anomalies.rows else "",
+        "anomalies_plot": plots.anomaly_points(content.anomalies.rows),
         "energy_plot": plots.energy_bars(content.lamp_totals) if content.lamp_totals else "",
         "reactions_plot": plots.reaction_ranges(content.reactions.rows) if content.reactions.rows else "",
     }
     # matplotlib escapes the texts of its plots.
     return {"trend_plots": trends, **{name: Markup(svg) for name, svg in drawn.items()}}
+
+
+def _is_on_earth(latitude: float | None, longitude: float | None) -> bool:
+    return latitude is not None and longitude is not None and abs(latitude) <= 90 and abs(longitude) <= 180
 
 
 def _property_label(name: str | None, unit: str | None) -> str:

@@ -25,6 +25,8 @@ HEALTH = ("good", "watch", "bad", "silent")
 # Inches of 72 units: about the pixels of a phone, so that text is legible if a plot fills the screen's width.
 _WIDTH = 4.6
 
+# Of a value in a plot; the tables have the others. One of them would make a line of all others, or stop matplotlib.
+_DRAWN_MAX = 1e100
 _LABEL_MAX = 26
 _Z_TICKS = (0, 5, 10, 30, *(10**power for power in range(2, 16)))
 
@@ -88,7 +90,11 @@ def gap_lines(streams: Sequence[Row], gaps: Sequence[Row], until: datetime) -> s
 
 
 def trend(rows: Sequence[Row], unit: str | None, colour: str) -> str:
-    """The median by hour, with the range from the 5th to the 95th percentile; for booleans the share of true."""
+    """The median by hour, with the range from the 5th to the 95th percentile; for booleans the share of true. Empty
+    without a value."""
+    rows = drawable(rows, "mean", "min", "p05", "p50", "p95", "max")
+    if not rows:
+        return ""
     shares = all(row[name] in (0, 1) for row in rows for name in ("min", "p05", "p50", "p95", "max"))
 
     def draw(axes: Axes) -> None:
@@ -108,7 +114,10 @@ def trend(rows: Sequence[Row], unit: str | None, colour: str) -> str:
 
 
 def anomaly_points(rows: Sequence[Row]) -> str:
-    """Robust z-scores over time, by property."""
+    """Robust z-scores over time, by property. Empty without a value."""
+    rows = drawable(rows, "z")
+    if not rows:
+        return ""
 
     def draw(axes: Axes) -> None:
         properties = sorted({row["property"] or "" for row in rows})
@@ -191,6 +200,11 @@ def fleet_map(rows: Sequence[Row]) -> str:
         _legend(axes)
 
     return _plot(draw, 3.4)
+
+
+def drawable(rows: Sequence[Row], *names: str) -> list[Row]:
+    """The rows whose values a plot can show."""
+    return [row for row in rows if all(row[name] is None or abs(row[name]) < _DRAWN_MAX for name in names)]
 
 
 def label_of(text: str, size: int = _LABEL_MAX) -> str:

@@ -29,6 +29,9 @@ _ZONE = "(Z|[+-](?:0[0-9]|1[0-3]):[0-5][0-9]|[+-]14:00)?"
 _KIND = rf'"\^\^<{XSD}(dateTime|date)>$'
 _MOMENT = f'^"{_DATE}(?:T{_TIME}(?=.*#dateTime>$)|(?=.*#date>$)){_ZONE}{_KIND}'
 _TIME_OF_DAY = rf'^"{_TIME}{_ZONE}"\^\^<{XSD}time>$'
+# The end of a day, which is the begin of the next one (XML Schema 1.1, part 2, section 3.3.7).
+_END_OF_DAY = r'^"([0-9]{4}-[0-9]{2}-[0-9]{2})T24:00:00(?:\.0+)?([^"]*".*)$'
+_END_OF_TIME = r'^"24:00:00(?:\.0+)?([^"]*"\^\^.*)$'
 _PARTS = ("YEAR", "MONTH", "DAY", "HOURS", "MINUTES", "SECONDS", "ZONE", "KIND")
 _PLAIN_UTC = r'^"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z"\^\^'
 _SECONDS = "decimal(38,18)"
@@ -42,8 +45,26 @@ def microseconds(term: Column) -> Column:
     return F.when(utc, F.unix_micros(inside(term).try_cast("timestamp")))
 
 
+def _without_hour_24(term: Column) -> Column:
+    """The same time of a year of four digits, with the hour 0 for 24. term: cheap."""
+    day = F.regexp_extract(term, _END_OF_DAY, 1).try_cast("date")
+    # Spark writes the year 10000 with a sign.
+    next_day = F.ltrim(F.date_format(F.date_add(day, 1), "yyyy-MM-dd"), F.lit("+"))
+    rest = F.regexp_extract(term, _END_OF_DAY, 2)
+    return (
+        F.when(F.contains(term, F.lit("T24:")), F.concat(F.lit('"'), next_day, F.lit("T00:00:00"), rest))
+        .when(F.startswith(term, F.lit('"24:')), F.regexp_replace(term, _END_OF_TIME, '"00:00:00$1'))
+        .otherwise(term)
+    )
+
+
 def moment(term: Column) -> Column:
     """struct<kind STRING, seconds DECIMAL, zoned BOOLEAN> of a dateTime or date; null for other terms. term: cheap."""
+    return let((TypedColumn(TERM, _without_hour_24(term)),), _moment)
+
+
+def _moment(term: Column) -> Column:
+    """As `moment`, of a term without the hour 24."""
     whole, texts = ("YEAR", "MONTH", "DAY"), ("HOURS", "MINUTES", "SECONDS", "ZONE", "KIND")
     parts = F.struct(
         *(_part(term, name).try_cast("bigint").alias(name) for name in whole),
@@ -111,17 +132,25 @@ def same(left: Column, right: Column) -> Column:
 
 def part(name: str, term: Column) -> Column:
     """YEAR, MONTH, DAY, HOURS or MINUTES as a bigint, SECONDS as text; null for other terms. term: cheap."""
-    found = F.when(moment(term).isNotNull(), _part(term, name))
-    if name in ("HOURS", "MINUTES", "SECONDS"):
-        at = _PARTS.index(name) - 2
-        found = found.when(term.rlike(_TIME_OF_DAY), F.regexp_extract(term, _TIME_OF_DAY, at))
-    return found if name == "SECONDS" else found.try_cast("bigint")
+
+    def body(plain: Column) -> Column:
+        found = F.when(_moment(plain).isNotNull(), _part(plain, name))
+        if name in ("HOURS", "MINUTES", "SECONDS"):
+            at = _PARTS.index(name) - 2
+            found = found.when(plain.rlike(_TIME_OF_DAY), F.regexp_extract(plain, _TIME_OF_DAY, at))
+        return found if name == "SECONDS" else found.try_cast("bigint")
+
+    return let((TypedColumn(TERM, _without_hour_24(term)),), body)
 
 
 def zone(term: Column) -> Column:
     """The zone of a dateTime, date or time as it is written, ``""`` without one; null for other terms. term: cheap."""
-    found = F.when(moment(term).isNotNull(), _part(term, "ZONE"))
-    return found.when(term.rlike(_TIME_OF_DAY), F.regexp_extract(term, _TIME_OF_DAY, 4))
+
+    def body(plain: Column) -> Column:
+        found = F.when(_moment(plain).isNotNull(), _part(plain, "ZONE"))
+        return found.when(plain.rlike(_TIME_OF_DAY), F.regexp_extract(plain, _TIME_OF_DAY, 4))
+
+    return let((TypedColumn(TERM, _without_hour_24(term)),), body)
 
 
 def zone_term(written: Column) -> Column:
@@ -139,17 +168,14 @@ def zone_term(written: Column) -> Column:
 
 
 def date_time_of(text: Column) -> Column:
-    """The term of the text of an xsd:dateTime, in the store's form; null for other texts.
-
-    Unlike Oxigraph, the hour 24 is an error.
-    """
+    """The term of the text of an xsd:dateTime, in the store's form; null for other texts. text: cheap."""
 
     def body(bare: Column) -> Column:
         shorter = F.regexp_replace(bare, r"(\.[0-9]*?)0+(Z|[+-][0-9:]+)?\"", '$1$2"')
         shorter = F.regexp_replace(shorter, r"\.(Z|[+-][0-9:]+)?\"", '$1"')
-        return F.when(moment(bare).isNotNull(), F.regexp_replace(shorter, '[+-]00:00"', 'Z"'))
+        return F.when(_moment(bare).isNotNull(), F.regexp_replace(shorter, '[+-]00:00"', 'Z"'))
 
-    return let((TypedColumn(TERM, typed_literal(text, "dateTime")),), body)
+    return let((TypedColumn(TERM, _without_hour_24(typed_literal(text, "dateTime"))),), body)
 
 
 def date_time(term: Column) -> Column:

@@ -229,7 +229,10 @@ def _divide(_: str, x: Column, y: Column, kind: str) -> Column:
     nan, infinity = F.lit(float("nan")).cast(kind), F.lit(float("inf")).cast(kind)
     by_zero = F.when((x == 0) | F.isnan(x), nan).when(same_sign, infinity).otherwise(-infinity)
     # A quotient of floats is one of doubles, rounded: twice rounded is right, since a double has more than 2*24+2 bits.
-    return F.when(y == 0, by_zero).otherwise(F.try_divide(x.cast("double"), y.cast("double")).cast(kind))
+    # An error divided by zero is an error.
+    return F.when(x.isNotNull() & (y == 0), by_zero).otherwise(
+        F.try_divide(x.cast("double"), y.cast("double")).cast(kind)
+    )
 
 
 def numeric_function(name: str, value: TypedColumn) -> Column:

@@ -23,6 +23,8 @@ PASS_BYTES_MAX = 64 * 1024 * 1024
 LINE_BYTES_MAX = RESULTS_BYTES_MAX + 1
 # Records of change logs have smaller numbers.
 EPOCH_MAX, SEQUENCE_MAX = 2**31 - 1, 2**53
+# The collector takes no other records.
+YEAR_MIN, YEAR_MAX = 1970, 2199
 # Rows multiplied by variables, of one notification.
 CELLS_MAX = 1_000_000
 _NAME = re.compile(r"([0-9]{12})\.ndjson")
@@ -137,4 +139,6 @@ def _decode_line(line: bytes, gateway: str) -> EarlyNotification:
     epoch, sequence = told.commit or (1, 1)
     if not (1 <= epoch <= EPOCH_MAX and 1 <= sequence <= SEQUENCE_MAX):
         raise PayloadError(f"no record has the place {str(epoch)[:30]}/{str(sequence)[:30]}")
+    if told.at is not None and not YEAR_MIN <= told.at.year <= YEAR_MAX:
+        raise PayloadError(f"its time {told.at.isoformat()} is out of range")
     return told

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lamplighter.cloud_sync.destinations import Destination
@@ -22,7 +23,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscrip
 from lamplighter.cloud_sync.fleet.subscriptions.planner import covers_gateway, spark_reasons
 from lamplighter.cloud_sync.fleet.subscriptions.push import read_pushed, subscription_version
 from lamplighter.cloud_sync.fleet.subscriptions.pushdown import gateway_query
-from lamplighter.cloud_sync.fleet.subscriptions.segment_order import SegmentOrder
+from lamplighter.cloud_sync.fleet.subscriptions.segment_order import Place, SegmentOrder
 from lamplighter.engine.change_log import segment_name
 from lamplighter.engine.errors import GatewayError, PayloadError
 from lamplighter.engine.terms import Bag, Term
@@ -99,11 +100,13 @@ class EarlyMatches:
             self._read[gateway] = max(self._read.get(gateway, 0), number)
         from pyarrow import ArrowException
 
+        begin = 0
         for name in batch.files:
             path = table.lake.path(table.name, name)
             try:
-                for rows in _rows_ahead(table, path):
+                for rows, end in _rows_ahead(table, path, batch, begin):
                     self.note(rows, order)
+                    begin = end
             except (OSError, ArrowException) as error:
                 self._say(f"{path}: {error}; restore it. Without it, its matches are written a second time")
 
@@ -162,6 +165,7 @@ class EarlyMatches:
         """Adds the new rows of a gateway to found, and the last object to read."""
         assert self._source is not None
         room = _Room.beside(rows for of, rows in self._pending.items() if of[0] == gateway)
+        newest = self.newest([gateway])
         lines = self._source.notifications(
             gateway, self._read.get(gateway, 0), lambda number: read.update({gateway: number})
         )
@@ -179,7 +183,11 @@ class EarlyMatches:
                 for row in rows:
                     key = _key(row)
                     if key not in found and self._is_new(key, order) and room.takes(row["rows"]):
-                        found[key] = row
+                        found[key] = behind([row], newest)[0]
+                        found[key]["late"] |= order.is_behind(gateway, (key.epoch, key.seq))
+                        newest[key.subscription, gateway] = max(
+                            (key.epoch, key.seq), newest.get((key.subscription, gateway), (0, 0))
+                        )
                 if len(found) >= ROWS_MAX:
                     break
         if room.refused:
@@ -215,6 +223,15 @@ class EarlyMatches:
                 found |= {key: rows for key, rows in of_epoch.items() if name.first <= key.seq <= name.last}
         return found
 
+    def newest(self, gateways: Collection[str]) -> dict[tuple[str, str], Place]:
+        """For each subscription and gateway the last record whose match came ahead and is not compared yet."""
+        found: dict[tuple[str, str], Place] = {}
+        for (gateway, epoch), keys in self._pending.items():
+            for key in keys if gateway in gateways else ():
+                name, place = (key.subscription, gateway), (epoch, key.seq)
+                found[name] = max(place, found.get(name, place))
+        return found
+
     def forget(self, keys: Iterable[MatchKey]) -> None:
         """Forgets matches whose comparison is durable."""
         for key in keys:
@@ -224,6 +241,30 @@ class EarlyMatches:
         return key not in self._pending.get((key.gw, key.epoch), {}) and not order.is_matched(
             key.gw, (key.epoch, key.seq)
         )
+
+
+def behind(rows: Sequence[MatchRow], newest: Mapping[tuple[str, str], Place]) -> list[dict[str, Any]]:
+    """MATCH in which what comes behind matches of later records is late. newest: as `EarlyMatches.newest`."""
+    return [
+        {
+            **row,
+            "late": row["late"] or (row["epoch"], row["seq"]) < newest.get((row["subscription"], row["gw"]), (0, 0)),
+        }
+        for row in rows
+    ]
+
+
+def behind_frame(found: DataFrame, newest: Mapping[tuple[str, str], Place]) -> DataFrame:
+    """As `behind`, on Spark."""
+    names = ("_subscription", "_gw", "_epoch", "_seq")
+    kinds = (pa.string(), pa.string(), pa.int32(), pa.int64())
+    rows = [dict(zip(names, (*name, *place), strict=True)) for name, place in newest.items()]
+    schema = pa.schema(list(zip(names, kinds, strict=True)))
+    ahead = found.sparkSession.createDataFrame(pa.Table.from_pylist(rows, schema))
+    same = (F.col("subscription") == F.col("_subscription")) & (F.col("gw") == F.col("_gw"))
+    later = (F.col("_epoch") > F.col("epoch")) | ((F.col("_epoch") == F.col("epoch")) & (F.col("_seq") > F.col("seq")))
+    joined = found.join(F.broadcast(ahead), same, "left")
+    return joined.withColumn("late", F.col("late") | F.coalesce(later, F.lit(False))).drop(*names)
 
 
 def compare_rows(
@@ -263,14 +304,25 @@ def _outcome(row: Any, rows: Iterable[Sequence[Term | None]]) -> str:
     return EQUAL if equal else DIFFERENT
 
 
-def _rows_ahead(table: Batches, path: str) -> Iterator[list[dict[str, Any]]]:
-    """The rows of a file of `matches` that came ahead: those without a time. A merged batch has others too."""
+def _rows_ahead(table: Batches, path: str, batch: TableBatch, begin: int) -> Iterator[tuple[list[dict[str, Any]], int]]:
+    """The rows of a file of `matches` that came ahead, and the number of rows of the batch up to their end.
+
+    begin: the number of rows of the batch before the file.
+    """
     from pyarrow.parquet import ParquetFile
 
+    spans = list(accumulate((one.rows for one in batch.merged), initial=0))
     with table.lake.fs.open(path, "rb") as file:
         for part in ParquetFile(file).iter_batches(1000, columns=[*MatchKey._fields, "rows", "ts"]):
-            ahead = pc.and_(pc.is_null(part["ts"]), pc.is_valid(part["gw"]))  # no gateway: a row that was removed
-            yield part.filter(ahead).to_pylist()
+            came = [not batch.merged] * part.num_rows
+            for one, first, end in zip(batch.merged, spans, spans[1:], strict=False):
+                for row in range(max(first, begin), min(end, begin + part.num_rows)) if one.ahead else ():
+                    came[row - begin] = True
+            # Older lakes do not say which batches came ahead; their rows have no time.
+            ahead = pc.or_(pa.array(came), pc.is_null(part["ts"]))
+            begin += part.num_rows
+            # No gateway: a row that was removed.
+            yield part.filter(pc.and_(ahead, pc.is_valid(part["gw"]))).to_pylist(), begin
 
 
 def _matches(one: FollowedSubscription, gateway: str, told: EarlyNotification) -> Iterator[dict[str, Any]]:
@@ -297,8 +349,8 @@ def _matches(one: FollowedSubscription, gateway: str, told: EarlyNotification) -
                 "gw": gateway,
                 "epoch": told.commit[0],
                 "seq": told.commit[1],
-                "ts": None,
-                "trusted": None,
+                "ts": told.at,
+                "trusted": told.trusted,
                 "late": False,
                 "change": change,
                 "graph": graph,

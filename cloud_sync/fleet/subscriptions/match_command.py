@@ -8,10 +8,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lamplighter.cloud_sync.destinations import Destination, destination
+from lamplighter.cloud_sync.destinations import Destination, renewed_destination
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake, locks
 from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command
@@ -59,8 +60,8 @@ def _run_match(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         ahead = None
         if arguments.orders is not None:
-            options = storage_options(arguments.orders_options, Path())
-            ahead = stack.enter_context(closing(destination(arguments.orders, options)))
+            options = partial(storage_options, arguments.orders_options, Path())
+            ahead = stack.enter_context(closing(renewed_destination(arguments.orders, options)))
         spark = session.of_arguments(arguments, "match")
         held = stack.enter_context(locks.writing(lake, "subscriptions match", locks.BRONZE, locks.MATCHES))
         stopping = stack.enter_context(stop_event())

@@ -25,7 +25,13 @@ from lamplighter.cloud_sync.fleet.lake.match_batches import following_id, match_
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery, fleet_query
-from lamplighter.cloud_sync.fleet.subscriptions.early_rows import EarlyMatches, compare, compare_rows
+from lamplighter.cloud_sync.fleet.subscriptions.early_rows import (
+    EarlyMatches,
+    behind,
+    behind_frame,
+    compare,
+    compare_rows,
+)
 from lamplighter.cloud_sync.fleet.subscriptions.matching import (
     FollowedSubscription,
     MatchRow,
@@ -232,7 +238,8 @@ class Matcher:
         if rows is None:
             return self._staged_by_spark(batch, chosen, followed)
         others, outcomes = compare_rows(rows, self._ahead.to_compare(batch.segments, followed))
-        return self._matches.stage_rows(match_table(others), msgspec.structs.replace(batch, compared=dict(outcomes)))
+        told = behind(others, self._ahead.newest({row["gw"] for row in others}))
+        return self._matches.stage_rows(match_table(told), msgspec.structs.replace(batch, compared=dict(outcomes)))
 
     def _in_driver(self, chosen: Sequence[ChosenSegment], followed: Sequence[FollowedSubscription]) -> _InDriver | None:
         """MATCH of some segments, without gateways that Spark has to match. None if they have too many records."""
@@ -271,6 +278,9 @@ class Matcher:
     def _stage_new(self, rows: DataFrame, batch: TableBatch, followed: Sequence[FollowedSubscription]) -> TableBatch:
         """Writes MATCH without the matches that came ahead, which are compared."""
         came = self._ahead.to_compare(batch.segments, followed)
+        newest = self._ahead.newest({segment.rpartition("/")[0] for segment in batch.segments})
+        if newest:
+            rows = behind_frame(rows, newest)
         if not came:
             return self._matches.stage(in_order(rows), batch)
         rows = rows.persist()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lamplighter.cloud_sync.destinations import destination
+from lamplighter.cloud_sync.destinations import renewed_destination
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.locks import PUSH, writing
 from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command, printable
@@ -36,9 +37,9 @@ def _run_push(arguments: argparse.Namespace) -> int:
     if every_s is not None and not 0 < every_s < float("inf"):
         raise ConfigurationError(f"--every {every_s}: use seconds greater than 0")
     lake = Lake(arguments.lake)
-    options = storage_options(arguments.orders_options, Path())
+    options = partial(storage_options, arguments.orders_options, Path())
     with (
-        contextlib.closing(destination(arguments.orders, options)) as to,
+        contextlib.closing(renewed_destination(arguments.orders, options)) as to,
         writing(lake, "subscriptions push", PUSH),
         stop_event() as stopping,
     ):

@@ -62,7 +62,7 @@ class SegmentOrder:
 
     def is_matched(self, gateway: str, place: Place) -> bool:
         """Whether the segment of a record is matched."""
-        if place > self._cursors.get(gateway, _BEFORE_ALL):
+        if not self.is_behind(gateway, place):
             return False
         if gateway not in self._covered:
             found = (name for of, name in map(_parts, self._matched) if of == gateway and name is not None)
@@ -71,6 +71,10 @@ class SegmentOrder:
         begins, ends = self._covered[gateway]
         number = bisect_right(begins, place)
         return number > 0 and ends[number - 1] >= place
+
+    def is_behind(self, gateway: str, place: Place) -> bool:
+        """Whether later records of a gateway are matched, or this one."""
+        return place <= self._cursors.get(gateway, _BEFORE_ALL)
 
     @property
     def matched_segments(self) -> list[str]:

@@ -161,7 +161,11 @@ def ingest_again(
     spark: SparkSession, lake: Lake, segments: Sequence[str], say: Callable[[str], None] = lambda line: None
 ) -> TableBatch | None:
     """Ingests segments that the stream left out and that were repaired since."""
-    lines = spark.read.schema(LINE).options(**_OPTIONS).json([lake.spark("segments", segment) for segment in segments])
+    lines = (
+        spark.read.schema(LINE)
+        .options(**_OPTIONS)
+        .json([lake.spark_input("segments", segment) for segment in segments])
+    )
     return Ingest(lake, say).batch(lines.select("*", "_metadata"), f"again-{secrets.token_hex(6)}")
 
 
@@ -196,7 +200,9 @@ def _wrong(segment: str, rows: SegmentRows) -> str | None:
 def read_snapshots(spark: SparkSession, lake: Lake, snapshots: Sequence[str]) -> DataFrame:
     """The lines of landed snapshots, `<gw>/<name>`, as input of `records`."""
     schema = f"{LINE}, snapshot STRING"
-    lines = spark.read.schema(schema).options(**_OPTIONS).json([lake.spark("snapshots", name) for name in snapshots])
+    lines = (
+        spark.read.schema(schema).options(**_OPTIONS).json([lake.spark_input("snapshots", name) for name in snapshots])
+    )
     return lines.select("*", "_metadata")
 
 
@@ -219,7 +225,7 @@ def ingest(
         .option("maxFilesPerTrigger", files_per_batch)
         # By default Spark ignores files a week older than the newest one, such as those of a gateway that was off.
         .option("maxFileAge", "36500d")
-        .json(lake.spark("segments"))
+        .json(lake.spark_input("segments"))
     )
     lines = lines.select("*", "_metadata")
     _remove_unbegun_checkpoint(lake)

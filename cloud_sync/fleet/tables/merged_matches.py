@@ -105,7 +105,7 @@ def _parts(matches: Batches, batch: TableBatch) -> list[MergedBatch]:
     if batch.merged or not batch.rows:
         return batch.merged
     written = matches.lake.modification_time(matches.name, "_batches", f"{batch.id}.json")
-    return [MergedBatch(batch.id, batch.rows, written)]
+    return [MergedBatch(batch.id, batch.rows, written, bool(batch.ahead))]
 
 
 def _rows(matches: Batches, group: Sequence[TableBatch]) -> Iterator[pa.Table]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.tables.readings import term
-from lamplighter.cloud_sync.fleet.tables.terms import plain
+from lamplighter.cloud_sync.fleet.tables.terms import any_number, plain
 from lamplighter.ontology import vocabulary as v
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def versions(facts: DataFrame) -> DataFrame:
         plain(F.col("stream")).alias("stream"),
         *(values[name].alias(name) for name in ("sensor", "property", "feature", "platform", "unit")),
         *(values[name].alias(name) for name in ("observation", "topic", "label")),
-        *(values[name].try_cast("double").alias(name) for name in _NUMBERS),
+        *(any_number(values[name]).alias(name) for name in _NUMBERS),
         *_PLACE,
         "since",
         "until_epoch",

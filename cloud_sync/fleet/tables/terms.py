@@ -10,15 +10,23 @@ from lamplighter.engine.terms import XSD
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-NUMERIC = tuple(
+_INTEGERS = tuple(
     XSD + name
     for name in (
-        *("integer", "decimal", "double", "float", "int", "long", "short", "byte", "nonNegativeInteger"),
-        *("positiveInteger", "nonPositiveInteger", "negativeInteger", "unsignedInt", "unsignedLong", "unsignedShort"),
-        "unsignedByte",
+        *("integer", "int", "long", "short", "byte", "nonNegativeInteger", "positiveInteger", "nonPositiveInteger"),
+        *("negativeInteger", "unsignedInt", "unsignedLong", "unsignedShort", "unsignedByte"),
     )
 )
-
+# Lexical forms of XML Schema 1.1, part 2. A cast of Spark takes others too, such as `1d`, `0x1p3` and a time of today.
+_INTEGER = "^[+-]?[0-9]+$"
+_DECIMAL = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)$"
+_DOUBLE = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([Ee][+-]?[0-9]+)?$"
+_DATE_TIME = (
+    r"^([0-9]{4}-[0-9]{2}-[0-9]{2}T)(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?|24:00:00(\.0+)?)"
+    r"(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9]|[+-]14:00)?$"
+)
+# From here on sums, squares and ratios of readings might be infinite.
+NUMBER_MAX = 1e150
 _YEAR_2200_US = 7_258_118_400_000_000
 
 
@@ -49,9 +57,23 @@ def datatype(term: Column) -> Column:
 
 
 def number(value: Column, kind: Column) -> Column:
-    """The double of a literal with a numeric datatype; null for infinities and other terms."""
-    found = F.when(kind.isin(*NUMERIC), value.try_cast("double"))
-    return F.when(F.abs(found) < float("inf"), found)  # NaN compares as greater than any number
+    """The double of a literal with a numeric datatype; null for `NUMBER_MAX` and more, NaN, and other terms."""
+    found = F.when(kind.isin(*_INTEGERS), _double(value, _INTEGER))
+    found = found.when(kind == XSD + "decimal", _double(value, _DECIMAL))
+    return _within_bounds(found.when(kind.isin(XSD + "double", XSD + "float"), _double(value, _DOUBLE)))
+
+
+def any_number(value: Column) -> Column:
+    """As `number`, of a text of any numeric datatype."""
+    return _within_bounds(_double(value, _DOUBLE))
+
+
+def _double(value: Column, form: str) -> Column:
+    return F.when(value.rlike(form), value.try_cast("double"))
+
+
+def _within_bounds(found: Column) -> Column:
+    return F.when(F.abs(found) < NUMBER_MAX, found)  # NaN compares as greater than any number
 
 
 def flag(value: Column, kind: Column) -> Column:
@@ -64,5 +86,10 @@ def moment(term: Column) -> Column:
 
     Sums with later times overflow, and Python has no times after the year 9999.
     """
-    found = F.when(datatype(term) == XSD + "dateTime", plain(term).try_cast("timestamp"))
+    text = plain(term)
+    # The hour 24 is the end of the day.
+    whole_day = F.contains(text, F.lit("T24:"))
+    time = F.when(whole_day, F.replace(text, F.lit("T24:"), F.lit("T00:"))).otherwise(text).try_cast("timestamp")
+    found = F.when(whole_day, time + F.expr("INTERVAL 24 HOURS")).otherwise(time)
+    found = F.when((datatype(term) == XSD + "dateTime") & text.rlike(_DATE_TIME), found)
     return F.when((F.unix_micros(found) >= 0) & (F.unix_micros(found) < _YEAR_2200_US), found)

@@ -56,6 +56,8 @@ def test_ingest_by_spark_submit_makes_the_same_bronze(
     output, _ = process.communicate(timeout=SUBMIT_S)
     assert process.returncode == 1, output[-4000:]
     assert f"refused {odd_gateway.NAME}/{wrong.name}" in output
+    steps = [line for line in output.splitlines() if " INFO " in line]
+    assert len(steps) <= 3, "only the versions, which Spark tells before it knows the level"
     assert differences(of_lake(lake, "bronze"), of_lake(expected, "bronze")) == ([], [])
 
 

@@ -1,10 +1,11 @@
 """What the fleet's commands say when something that they need is not there: one line that names the cure."""
 
+import os
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -41,6 +42,33 @@ def test_an_empty_lake_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main([name, str(tmp_path / "lake")]) == 2
     assert cure in said(capsys)
     assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["{lake}", "{text}", "--per-gateway", "--format", "json"],
+        ["{lake}", "--per-gateway", "{text}", "--format", "json"],
+        ["{lake}", "--per-gateway", "--format", "json", "{text}"],
+        ["--format", "json", "{lake}", "--per-gateway", "{text}"],
+        ["--per-gateway", "--format", "json", "{lake}", "{text}"],
+    ],
+)
+def test_a_query_may_be_anywhere_among_the_options(tmp_path: Path, words: list[str]) -> None:
+    lake, text = str(tmp_path / "lake"), "SELECT ?s WHERE { ?s ?p ?o }"
+    found = command.parser().parse_args(["query", *(word.format(lake=lake, text=text) for word in words)])
+    assert (found.lake, found.query, found.per_gateway, found.format) == (lake, text, True, "json")
+
+
+def test_an_option_that_is_none_and_an_argument_that_is_missing_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, told in ((["query"], "required: LAKE"), (["query", "lake", "ASK {}", "--no"], "unrecognized"),
+                        (["subscriptions"], "required: subcommand"), (["status"], "required: LAKE")):  # fmt: skip
+        with pytest.raises(SystemExit) as raised:
+            main(words)
+        assert raised.value.code == 2
+        assert told in capsys.readouterr().err
 
 
 def test_a_lake_that_is_a_file_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,3 +191,16 @@ def test_a_lake_without_a_file_system_of_spark_is_said(
     line = said(capsys)
     assert "Spark has no file system for it (org.apache.hadoop.fs.s3a.S3AFileSystem); add its jars" in line
     assert str(landed) in line
+
+
+@pytest.mark.parametrize("words", [["subscriptions", "list"], ["subscriptions", "status"], ["compact"]])
+def test_why_a_store_refuses_is_said(s3: dict[str, Any], words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lamplighter.cloud_sync.fleet", *words, "s3://fleet/lake"],
+        env={**os.environ, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "wrong",
+             "AWS_ENDPOINT_URL": str(s3["endpoint_url"])},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert "lake 's3://fleet/lake': PermissionError: The request signature we calculated does not match" in line

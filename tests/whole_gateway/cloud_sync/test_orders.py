@@ -22,6 +22,7 @@ from lamplighter.cloud_sync.order_intake import OrderIntake, read_order_state
 from lamplighter.cloud_sync.orders import Kind, Orders
 from lamplighter.cloud_sync.pace import PaceClock
 from lamplighter.cloud_sync.settings import OrderSettings
+from lamplighter.engine.change_log.frames import FrameReader
 from lamplighter.engine.client import Credentials
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.gateway.addresses import Addresses
@@ -53,7 +54,7 @@ class Site:
         """The next round of a process that has just started."""
         intake = intake or OrderIntake(self.data, self.to, "gw", [KEY.public_key()], PaceClock())
         access = GatewayAccess(OrderSettings(**{"url": self.addresses.subscribe, **settings}), self.data)
-        return OrderRound(intake, EarlyNotificationOutbox(self.data, self.to, "gw"), "gw", access)
+        return OrderRound(self.data, intake, EarlyNotificationOutbox(self.data, self.to, "gw"), "gw", access)
 
     def answered(self, number: int) -> tuple[str, str]:
         answer = self.orders.answer(self.name, number)
@@ -126,6 +127,13 @@ async def test_rows_come_back_and_the_subscription_survives_both_processes(tmp_p
         assert [(one["sequence"], lamps(one)) for one in found] == [(0, ["a"]), (1, ["b"]), (2, ["c"])]
         assert len({one["incarnation"] for one in found}) == 1
         assert [one.get("commit") for one in found] == [None, [1, 3], [1, 4]]
+        # The first record is in a sealed segment by now, the second one in that which the gateway writes.
+        lines = (line for path in (here.data / "log").glob("*.zst") for line in FrameReader(path.read_bytes()))
+        records = {f"{record['epoch']}/{record['seq']}": record for record in map(json.loads, lines)}
+        assert [(one.get("at"), one.get("trusted")) for one in found] == [
+            (None, None),
+            *((records[place]["ts"], records[place]["trusted"]) for place in ("1/3", "1/4")),
+        ]
         assert read_order_state(here.data).subscriptions[0].spuid not in json.dumps(found)
         here.sent = 1
         here.send("unsubscribe", subscription="lamps", version=1)

@@ -62,15 +62,15 @@ class SinkThreads:
     def __init__(self, threads_max: int) -> None:
         self._pool = ThreadPoolExecutor(threads_max, thread_name_prefix="sink")
 
-    async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs a function in a thread. If the task is cancelled, it first waits for the function's end."""
-        call = asyncio.get_running_loop().run_in_executor(self._pool, lambda: function(*args, **kwargs))
+        running = asyncio.get_running_loop().run_in_executor(self._pool, lambda: function(*args, **kwargs))
         try:
-            return await asyncio.shield(call)
+            return await asyncio.shield(running)
         except asyncio.CancelledError:
-            await asyncio.wait([call])
-            if not call.cancelled():
-                call.exception()  # otherwise asyncio logs an exception that was never retrieved
+            await asyncio.wait([running])
+            if not running.cancelled():
+                running.exception()  # otherwise asyncio logs an exception that was never retrieved
             raise
 
     def close(self) -> None:

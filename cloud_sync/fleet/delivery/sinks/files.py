@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any
 
-from lamplighter.cloud_sync.destinations import Destination, destination
+from lamplighter.cloud_sync.destinations import Destination, renewed_destination
 from lamplighter.cloud_sync.fleet.delivery.match_table import ChunkBounds
 from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification
 from lamplighter.cloud_sync.fleet.delivery.sinks.base import SinkThreads, secret
@@ -34,11 +34,11 @@ class FileNotifications:
         self._destination: Destination | None = None
 
     async def deliver(self, notifications: Sequence[MatchNotification]) -> None:
-        await self._threads.run(self._write, notifications)
+        await self._threads.call(self._write, notifications)
 
     def _write(self, notifications: Sequence[MatchNotification]) -> None:
         if self._destination is None:
-            self._destination = destination(self._sink.url, self._options())
+            self._destination = renewed_destination(self._sink.url, self._options)
         lines = b"".join([notification.body + b"\n" for notification in notifications])
         self._destination.put(f"{notifications[0].match.subscription}/{chunk_name(notifications)}", lines)
 
@@ -53,7 +53,7 @@ class FileNotifications:
 
     async def close(self) -> None:
         if self._destination is not None:
-            await self._threads.run(self._destination.close)
+            await self._threads.call(self._destination.close)
             self._destination = None
 
 

@@ -98,7 +98,7 @@ class BrokerLink:
         client.disable_logger()
         self._authenticate(client)
         try:
-            await self._threads.run(client.connect, self._sink.broker, self._sink.port, KEEPALIVE_S)
+            await self._threads.call(client.connect, self._sink.broker, self._sink.port, KEEPALIVE_S)
         except (OSError, ValueError) as error:
             raise UpstreamError(f"{self._place}: {error}; check its name, and that it is running") from error
         sock: Any = client.socket()

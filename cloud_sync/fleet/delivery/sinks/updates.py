@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from lamplighter.cloud_sync.fleet.delivery.match_table import ChunkBounds
 from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification
@@ -16,7 +16,12 @@ from lamplighter.engine.sparql.forced_bindings import bind
 
 
 class UpdateNotifications:
-    """Sends an update to each gateway of the sink, for each row of a notification."""
+    """Sends an update to each gateway of the sink, for each row of a notification.
+
+    A gateway is passed if it has too many orders without an answer, or if only to it orders cannot be sent, so that the
+    others do not wait for it. passed: for each gateway that the last delivery has passed, the number of notifications
+    before that.
+    """
 
     bounds = ChunkBounds(32, 200_000)
     blocking = True
@@ -28,28 +33,74 @@ class UpdateNotifications:
         self._wall = wall
         self._desk = desk
         self._threads = threads
+        self.passed: dict[str, int] = {}
 
     async def deliver(self, notifications: Sequence[MatchNotification]) -> None:
+        await self._threads.call(self._deliver, self._known_desk, notifications)
+
+    def pass_by(self, gateways: Iterable[str]) -> None:
+        """Before a delivery: the gateways that are behind."""
+        self.passed = dict.fromkeys(gateways, 0)
+
+    def gateways(self) -> list[str]:
+        """The gateways that the sink names. Raises as `deliver`."""
+        return self._known_desk.gateways(self._sink.gateways)
+
+    async def catch_up(self, gateway: str, notifications: Sequence[MatchNotification]) -> int:
+        """Sends notifications to a gateway alone, as many as it takes. Returns their number. Raises as `deliver`."""
+        return await self._threads.call(self._send_to, self._known_desk, gateway, notifications)
+
+    def _deliver(self, desk: OrderDesk, notifications: Sequence[MatchNotification]) -> None:
+        gateways = [name for name in desk.gateways(self._sink.gateways) if name not in self.passed]
+        failed: dict[str, UndeliveredError] = {}
+        for number, notification in enumerate(notifications):
+            for gateway in gateways:
+                if gateway in self.passed:
+                    continue
+                try:
+                    if self._is_sent(desk, gateway, notification, number):
+                        continue
+                except UndeliveredError as error:
+                    if error.permanent:
+                        raise
+                    failed[gateway] = error
+                self.passed[gateway] = number
+            if failed and len(failed) == len(gateways):
+                # The fault is not that of one gateway, so the sink waits with all that have come so far.
+                last = {gateway: reason for gateway, reason in failed.items() if reason.accepted == number}
+                for gateway in last:
+                    del self.passed[gateway]
+                raise next(iter(last.values()))
+
+    def _send_to(self, desk: OrderDesk, gateway: str, notifications: Sequence[MatchNotification]) -> int:
+        for number, notification in enumerate(notifications):
+            if not self._is_sent(desk, gateway, notification, number):
+                return number
+        return len(notifications)
+
+    def _is_sent(self, desk: OrderDesk, gateway: str, notification: MatchNotification, number: int) -> bool:
+        """Sends the updates of a notification. False if the gateway has no room for them."""
+        try:
+            for row, update in enumerate(updates(self._sink.update, notification)):
+                if desk.full_reason(gateway):
+                    return False
+                name = order_id(notification, self._sink.name, row)
+                desk.send(gateway, name, update, notification, self._sink.name, self._wall())
+        except RequestError as error:
+            raise UndeliveredError(
+                f"sink {self._sink.name}: {error}", accepted=number, permanent=not error.retriable
+            ) from error
+        except UpstreamError as error:
+            raise UndeliveredError(str(error), accepted=number) from error
+        return True
+
+    @property
+    def _known_desk(self) -> OrderDesk:
         if self._desk is None:
             raise ConfigurationError(
                 f"sink {self._sink.name}: updates are signed orders; run deliver with --orders and --orders-key"
             )
-        await self._threads.run(self._send, self._desk, notifications)
-
-    def _send(self, desk: OrderDesk, notifications: Sequence[MatchNotification]) -> None:
-        gateways = desk.gateways(self._sink.gateways)
-        for number, notification in enumerate(notifications):
-            try:
-                for row, update in enumerate(updates(self._sink.update, notification)):
-                    for gateway in gateways:
-                        name = order_id(notification, self._sink.name, row)
-                        desk.send(gateway, name, update, notification, self._sink.name, self._wall())
-            except RequestError as error:
-                raise UndeliveredError(
-                    f"sink {self._sink.name}: {error}", accepted=number, permanent=not error.retriable
-                ) from error
-            except UpstreamError as error:
-                raise UndeliveredError(str(error), accepted=number) from error
+        return self._desk
 
     async def close(self) -> None:
         pass

@@ -9,6 +9,7 @@ import hmac
 import re
 import ssl
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from lamplighter.cloud_sync.fleet.delivery.match_table import ChunkBounds
 from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification
@@ -76,6 +77,7 @@ class WebhookNotifications:
                     raise UndeliveredError(str(error), accepted=number) from error
                 raise ConfigurationError(f"{error}; run deliver with --allow-private if it shall go there") from error
             except UpstreamError as error:
+                await self.close()  # the next attempt takes the certificates of then
                 raise UndeliveredError(str(error), accepted=number) from error
             self._check(answer, number)
 
@@ -146,15 +148,17 @@ def signature_headers(notification: MatchNotification, key: bytes | None, timest
     return headers
 
 
-# One for each ca_file: a context has all authorities, and takes 20 ms and a megabyte.
-_contexts: dict[str, ssl.SSLContext] = {}
+# One for each ca_file, with its size and time: a context has all authorities, and takes 20 ms and a megabyte.
+_contexts: dict[str, tuple[tuple[int, int], ssl.SSLContext]] = {}
 
 
 def _tls(ca_file: str) -> ssl.SSLContext:
     """Raises ConfigurationError."""
-    if ca_file not in _contexts:
-        try:
-            _contexts[ca_file] = ssl.create_default_context(cafile=ca_file or None)
-        except OSError as error:
-            raise ConfigurationError(f"ca_file {ca_file}: {error}; name a file of certificates in PEM") from error
-    return _contexts[ca_file]
+    try:
+        status = Path(ca_file).stat() if ca_file else None
+        written = (0, 0) if status is None else (status.st_size, status.st_mtime_ns)
+        if ca_file not in _contexts or _contexts[ca_file][0] != written:
+            _contexts[ca_file] = written, ssl.create_default_context(cafile=ca_file or None)
+    except OSError as error:
+        raise ConfigurationError(f"ca_file {ca_file}: {error}; name a file of certificates in PEM") from error
+    return _contexts[ca_file][1]

@@ -12,8 +12,8 @@ from lamplighter.cloud_sync.fleet.collection.collector import CollectionSummary,
 from lamplighter.cloud_sync.fleet.collection.manifest import FILE, Manifest
 from lamplighter.cloud_sync.fleet.deletion.landed import remove_landed
 from lamplighter.cloud_sync.fleet.deletion.selection import Cut, OfGateway, OutdatedRecords
+from lamplighter.cloud_sync.fleet.delivery.dead_letters import DeadLetters
 from lamplighter.cloud_sync.fleet.delivery.sent_orders import DeadOrder, OrderDesk, SentOrder
-from lamplighter.cloud_sync.fleet.delivery.worker import write_dead_order
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
 from lamplighter.cloud_sync.orders import Orders
@@ -91,7 +91,7 @@ def test_a_gateway_is_forgotten_with_all_its_histories(site: _Site, capsys: pyte
     ]
     desk = OrderDesk(Orders(LocalFolder(site.source), Ed25519PrivateKey.generate()), lake)
     for one in orders:
-        write_dead_order(lake, DeadOrder(one, "refused"), 0)
+        DeadLetters().write_order(lake, DeadOrder(one, "refused"), 0)
         desk._waiting[one.gateway, one.number] = one
     desk._changed = True
     desk.write()

@@ -14,9 +14,9 @@ from typing import Any
 
 from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors
 from lamplighter.cloud_sync.fleet.delivery.match_table import MatchTable
+from lamplighter.cloud_sync.fleet.delivery.parts import DeliveryClock, DeliveryParts
 from lamplighter.cloud_sync.fleet.delivery.runner import FleetDelivery
 from lamplighter.cloud_sync.fleet.delivery.sinks import SinkThreads, opener
-from lamplighter.cloud_sync.fleet.delivery.worker import DeliveryClock, DeliveryParts
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subscriptions.records import Sink, SubscriptionRecord

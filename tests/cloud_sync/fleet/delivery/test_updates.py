@@ -1,5 +1,6 @@
 """Notifications as signed orders to gateways."""
 
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
@@ -11,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lamplighter.cloud_sync.destinations import LocalFolder
+from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.delivery.notifications import Match, MatchNotification, MatchPosition
 from lamplighter.cloud_sync.fleet.delivery.runner import read_states
 from lamplighter.cloud_sync.fleet.delivery.sent_orders import EXPIRES_S, OVERDUE_S, OrderDesk
@@ -161,15 +163,126 @@ async def test_an_order_that_is_refused_or_overdue_is_a_dead_letter(places: Path
     assert f"lamplighter_fleet_sink_dead{labels} 2.0" in (places / "metrics").read_text()
 
 
-async def test_a_gateway_that_answers_nothing_does_not_fill_the_memory(
-    places: Path, threads: SinkThreads, monkeypatch: pytest.MonkeyPatch
+async def test_a_gateway_that_answers_nothing_is_passed_and_gets_what_it_has_missed(
+    places: Path, threads: SinkThreads, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("lamplighter.cloud_sync.fleet.delivery.sent_orders.WAITING_MAX", 2)
-    one = sink(places, threads, "CLEAR ALL", "gw-1")
-    given = [notification(seq, rows=[[None, None]]) for seq in (1, 2, 3)]
-    with pytest.raises(UndeliveredError, match="have no answer yet") as raised:
-        await one.deliver(given)
-    assert (raised.value.accepted, raised.value.permanent) == (2, False)
+    threads._pool = Inline()
+    lake = Lake(str(places / "lake"))
+    subscription = hot(UpdateSink(gateways=("gw-1", "gw-2"), update="INSERT DATA { ?s <http://x/p> 1 }"))
+    orders = Orders(LocalFolder(places / "to"), KEY)
+
+    def rig_with(desk: OrderDesk) -> Rig:
+        return Rig(lake, subscription, make=opener(threads, desk=desk, wall=NOON.timestamp), desk=desk)
+
+    def answers_to(gateway: str) -> None:
+        for number in range(1, len(sent(places, gateway)) + 1):
+            answer(places, gateway, number, "done")
+
+    def is_behind(rig: Rig, *gateways: str) -> bool:
+        answers_to("gw-2")
+        return rig.state("hot", "update").behind == list(gateways) and rig.state("hot", "update").waiting == 0
+
+    write_batch(lake, 1, [match(seq=seq, rows=[[f"<http://x/{seq}>"]]) for seq in range(1, 7)])
+    async with rig_with(OrderDesk(orders, lake)) as rig:
+        await rig.until(lambda: is_behind(rig, "gw-1"), longest_s=600)
+        assert [len(sent(places, gateway)) for gateway in ("gw-1", "gw-2")] == [2, 6]
+    states = read_states(lake)
+    assert states is not None
+    assert states.sinks[0].behind == ["gw-1"]
+    assert main(["subscriptions", "status", str(places / "lake")]) == 0
+    assert "hot/update passes gateways that answer no orders: gw-1\n" in capsys.readouterr().out
+    write_batch(lake, 2, [match(seq=seq, rows=[[f"<http://x/{seq}>"]]) for seq in range(7, 10)])
+    async with rig_with(OrderDesk(orders, lake)) as rig:  # another process
+        await rig.until(lambda: is_behind(rig, "gw-1") and len(sent(places, "gw-2")) == 9, longest_s=600)
+        assert len(sent(places, "gw-1")) == 2
+        await rig.until(lambda: (answers_to("gw-1"), is_behind(rig))[1], longest_s=600)
+        assert rig.state("hot", "update").dead == 0
+    assert sent(places, "gw-1") == sent(places, "gw-2")
+
+
+async def test_what_a_gateway_has_missed_is_given_up(
+    places: Path, threads: SinkThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lamplighter.cloud_sync.fleet.delivery.sent_orders.WAITING_MAX", 1)
+    threads._pool = Inline()
+    lake = Lake(str(places / "lake"))
+    write_batch(lake, 1, [match(seq=seq, rows=[[f"<http://x/{seq}>"]]) for seq in (1, 2, 3)])
+    os.utime(lake.path("subscriptions/matches/_batches/000000000001.json"), (NOON.timestamp(),) * 2)
+    subscription = hot(UpdateSink(gateways=("gw-1",), update="INSERT DATA { ?s <http://x/p> 1 }"))
+    desk = OrderDesk(Orders(LocalFolder(places / "to"), KEY), lake)
+    make = opener(threads, desk=desk, wall=NOON.timestamp)
+    async with Rig(lake, subscription, make=make, desk=desk, give_up_s=3600.0) as rig:
+        await rig.until(lambda: rig.state("hot", "update").behind == ["gw-1"], longest_s=60)
+        await rig.until(lambda: not rig.state("hot", "update").behind, step_s=60, longest_s=7200)
+        assert rig.state("hot", "update").dead == 2
+    dead = lines(places / "lake/subscriptions/dead/hot/update")
+    assert [one["notification"]["sequence"] for one in dead] == [2, 3]
+    assert {one["reason"] for one in dead} == {"given up: gateway gw-1 has not answered 1 orders"}
+
+
+async def test_a_gateway_to_which_nothing_can_be_sent_stops_no_other(
+    places: Path, threads: SinkThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lamplighter.cloud_sync.orders.FORGED_MAX", 2)
+    threads._pool = Inline()
+    lake, to = Lake(str(places / "lake")), LocalFolder(places / "to")
+    for number in range(100, 103):
+        to.put(order_name("gw-1", number), b"forged by the gateway")
+    write_batch(lake, 1, [match(seq=seq, rows=[[f"<http://x/{seq}>"]]) for seq in (1, 2, 3)])
+    subscription = hot(UpdateSink(gateways=("gw-1", "gw-2"), update="INSERT DATA { ?s <http://x/p> 1 }"))
+    desk = OrderDesk(Orders(to, KEY), lake)
+    make = opener(threads, desk=desk, wall=NOON.timestamp)
+    async with Rig(lake, subscription, make=make, desk=desk) as rig:
+        await rig.until(lambda: len(sent(places, "gw-2")) == 3, longest_s=60)
+        await rig.until(lambda: rig.state("hot", "update").behind == ["gw-1"], longest_s=60)
+        for path in (places / "to/orders/gw-1").glob("*.json"):
+            path.unlink()
+        await rig.until(lambda: not rig.state("hot", "update").behind, longest_s=600)
+    assert sent(places, "gw-1") == sent(places, "gw-2")
+
+
+async def test_many_gateways_without_answers_leave_room_for_the_others(
+    places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lamplighter.cloud_sync.fleet.delivery.sent_orders.ALL_WAITING_MAX", 3)
+    monkeypatch.setattr("lamplighter.cloud_sync.fleet.delivery.sent_orders.FEW_WAITING", 2)
+    desk = OrderDesk(Orders(LocalFolder(places / "to"), KEY), Lake(str(places / "lake")))
+    for number in range(3):
+        desk.send("gw-1", str(number), "CLEAR ALL", notification(), "update", NOON.timestamp())
+    assert desk.full_reason("gw-1") == "gateway gw-1 has not answered 3 orders"
+    assert desk.full_reason("gw-2") == ""
+
+
+async def test_dead_letters_are_bounded_and_their_number_is_not(
+    places: Path, threads: SinkThreads, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lamplighter.cloud_sync.fleet.delivery.dead_letters.FILES_MAX", 2)
+    threads._pool = Inline()
+    lake = Lake(str(places / "lake"))
+    write_batch(lake, 1, [match(seq=seq, rows=[[f"<http://x/{seq}>"]]) for seq in (1, 2, 3, 4)])
+    subscription = hot(UpdateSink(gateways=("gw-1",), update="INSERT DATA { ?s <http://x/p> 1 }"))
+    desk = OrderDesk(Orders(LocalFolder(places / "to"), KEY), lake)
+    make = opener(threads, desk=desk, wall=NOON.timestamp)
+    dead = places / "lake/subscriptions/dead/hot/update"
+    async with Rig(lake, subscription, make=make, desk=desk) as rig:
+        await rig.until(lambda: len(sent(places, "gw-1")) == 4, longest_s=60)
+        for number in (1, 2, 3):
+            answer(places, "gw-1", number, "refused", "no permission")
+        await rig.until(lambda: rig.state("hot", "update").dead == 3, longest_s=60)
+        assert len(lines(dead)) == 2
+        assert rig.state("hot", "update").full
+    assert main(["subscriptions", "status", str(places / "lake")]) == 0
+    assert "hot/update keeps no further dead letters" in capsys.readouterr().out
+    for path in dead.iterdir():
+        path.unlink()
+    async with Rig(lake, subscription, make=make, desk=OrderDesk(Orders(LocalFolder(places / "to"), KEY), lake)) as rig:
+        rig.parts.desk._orders = desk._orders
+        answer(places, "gw-1", 4, "refused", "no permission")
+        rig.virtual.now += EXPIRES_S + OVERDUE_S
+        await rig.until(lambda: rig.state("hot", "update").dead == 4, longest_s=60)
+        assert not rig.state("hot", "update").full
+    assert len(lines(dead)) == 1
 
 
 class Stalled(Executor):

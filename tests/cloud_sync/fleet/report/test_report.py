@@ -58,6 +58,27 @@ def test_page_of_any_fleet_stays_small_and_says_where_the_rest_is(document: str)
         assert "The plot has the 400 farthest of 1,200,000 readings." in document
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 1.7e308, -1.7e308, 1e150])
+def test_absurd_readings_cost_no_plot_of_others(value: float) -> None:
+    content = made_up(3)
+    trends = {
+        key: [{**rows[0], **dict.fromkeys(("mean", "min", "max", "p05", "p50", "p95"), value)}, *rows[1:]]
+        for key, rows in content.trends.items()
+    }
+    only = {("absurd", None): [{**next(iter(trends.values()))[0]}]}
+    points = [{**content.anomalies.rows[0], "z": value, "number": value}, *content.anomalies.rows[1:]]
+    far = [{**content.gateways.rows[0], "latitude": value, "longitude": value}, *content.gateways.rows[1:]]
+    changed = replace(
+        content,
+        trends=trends | only,
+        anomalies=replace(content.anomalies, rows=points),
+        gateways=replace(content.gateways, rows=far),
+    )
+    document = page(changed)
+    assert document.count("<svg") == page(content).count("<svg"), "a plot without a point is left out"
+    assert not re.search(r"\bd=\"[^\"]*(?:nan|inf)", document)
+
+
 def test_page_needs_nothing_else(document: str) -> None:
     parsed = Parsed(document)
     assert not {"script", "link", "img", "iframe", "object", "embed", "audio", "video", "base"} & set(parsed.tags)

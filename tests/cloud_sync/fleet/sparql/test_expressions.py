@@ -67,6 +67,23 @@ def test_store_and_spark_agree(spark: SparkSession, subject: str) -> None:
     assert wrong == []
 
 
+def test_the_hour_24_is_the_end_of_the_day_and_an_error_is_not_divided_by_zero(spark: SparkSession) -> None:
+    expressions = [
+        "day('2026-12-31T24:00:00Z'^^xsd:dateTime)",
+        "hours('24:00:00'^^xsd:time)",
+        "xsd:dateTime('9999-12-31T24:00:00.000')",
+        "xsd:dateTime('2026-01-01T24:00:01Z')",
+        "'2027-01-01T00:00:00Z'^^xsd:dateTime = '2026-12-31T24:00:00Z'^^xsd:dateTime",
+        "'1e5'^^xsd:decimal / 0e0",
+    ]
+    store, rows = in_store([tuple(corpus()[:3])])
+    results, _ = by_spark(spark, rows, expressions, [])
+    wrong = []
+    for expression, found in zip(expressions, results, strict=True):
+        wrong += differences(rows, expression, by_store(store, expression, len(rows)), found)
+    assert wrong == []
+
+
 def test_generated_expressions_agree(spark: SparkSession) -> None:
     seed = int(os.environ.get("LAMPLIGHTER_EXPRESSIONS_SEED", "20"))
     count = int(os.environ.get("LAMPLIGHTER_EXPRESSIONS", "4"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from copy import deepcopy
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
 from lamplighter.cloud_sync.fleet.subscriptions.matcher import FEW_RECORDS, Matcher
 from lamplighter.cloud_sync.fleet.subscriptions.push import PUSHED, PushedOrder, order_version
 from lamplighter.cloud_sync.fleet.subscriptions.pushdown import gateway_query
+from lamplighter.cloud_sync.fleet.tables.merged_matches import merge_matches
 from lamplighter.engine import Engine
 from lamplighter.engine.change_log import Record
 from tests.cloud_sync.fleet.subscriptions.test_matcher import NEVER_OLD_ENOUGH, _found, _Site
@@ -161,6 +163,40 @@ def test_differences_are_counted_and_nothing_is_delivered_twice(site: _AheadSite
     assert set(keys.values()) == {1}
     expected = {(name, seq, graph) for name, _, _, seq, _, graph, _ in expected_matches(gateway.records, NAMES)}
     assert set(keys) == expected | {("graphs", 11, None)}
+
+
+def test_a_match_behind_later_ones_is_late_and_rows_ahead_have_their_time(site: _AheadSite) -> None:
+    draw, gateway = random.Random(7), site.gateway
+    told = [one for one in gateway.commits(draw, 20) if one.subscription == "warm"]
+    untold, last = told[1], told[-2]
+    noon = datetime(2026, 6, 1, 12, tzinfo=UTC)
+    ahead = [msgspec.structs.replace(one, at=noon, trusted=True) for one in told[:-1] if one is not untold]
+    gateway.tell(ahead)
+    site.advance(site.matcher())
+    times = {(row["ts"], row["trusted"], row["late"]) for row in site.matches()}
+    assert times == {(noon.replace(tzinfo=None), True, False)}, "Spark's times have no zone"
+    assert merge_matches(table(site.lake, "matches")) == []
+    site.land(gateway.records[:10])
+    site.land(gateway.records[10:])
+    site.advance(site.matcher())  # a new process knows what came ahead, also of a merged batch
+    rows = site.matches()
+    assert _found(rows) == expected_matches(gateway.records, NAMES)
+    late = {(row["subscription"], row["seq"]) for row in rows if row["late"]}
+    assert untold.commit is not None and last.commit is not None
+    assert late == {("warm", untold.commit[1])}, "other subscriptions, and what is behind the last row, are in order"
+    assert untold.commit[1] < last.commit[1] < gateway.records[-1].seq
+
+
+def test_rows_ahead_behind_a_matched_segment_are_late(site: _AheadSite) -> None:
+    gateway = site.gateway
+    told = gateway.commits(random.Random(8), 12)
+    early = [one for one in told if one.commit is not None and one.commit[1] <= 6]
+    site.land(gateway.records[6:])  # the segment before it does not come
+    site.advance(site.matcher(order_wait_s=0))
+    gateway.tell(early)
+    site.advance(site.matcher(order_wait_s=0))
+    late = {row["seq"]: row["late"] for row in site.matches()}
+    assert {seq for seq, flag in late.items() if flag} == {one.commit[1] for one in early if one.commit is not None}
 
 
 def _bindings(one: EarlyNotification) -> list[dict[str, Any]]:
