@@ -29,7 +29,7 @@ from lamplighter.gateway.gates.http.gate import check_paths
 from lamplighter.gateway.gates.http.oauth import OAuthHandlers
 from lamplighter.gateway.gates.http.page_login import PageLogin
 from lamplighter.gateway.gates.http.routes import Route
-from lamplighter.gateway.gates.listeners import Listener, passed_listener, tcp_listener, unix_listener
+from lamplighter.gateway.gates.listeners import EVERYWHERE, Listener, passed_listener, tcp_listener, unix_listener
 from lamplighter.gateway.monitoring.health.own import Validity
 from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.security.gatekeeper import Gatekeeper, OpenGatekeeper, TokenGatekeeper
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 PREFIX = "/secure"
 FOLDER = "security"  # the folder of keys, certificates and clients, in the data folder
 HTTP, WEBSOCKET = "http", "ws"  # names of the sockets that systemd opens for the gates (`FileDescriptorName=`)
+_WILDCARDS = ("0.0.0.0", EVERYWHERE)
 _ADDRESS_BYTES_MAX = 107  # of the address of a Unix socket: sun_path of unix(7), without the zero at its end
 
 logger = EventLogger(__name__)
@@ -215,7 +216,7 @@ class Protection:
             both.append(listeners)
         http, websocket = both
         name = in_url(security.host)
-        if security.host in ("0.0.0.0", "::"):
+        if security.host in _WILDCARDS:
             # A wildcard is no address that a client can use; mDNS gives the name .local.
             machine = socket.gethostname()
             name = machine if "." in machine else f"{machine}.local"
@@ -397,5 +398,4 @@ def _is_at(listener: Listener, path: Path) -> bool:
 
 def _reaches(listening: str, host: str) -> bool:
     """Whether a socket listens where a setting says; one on every address of the machine does."""
-    everywhere = ("0.0.0.0", "::")
-    return listening == host or (listening in everywhere and host in everywhere) or host == "localhost"
+    return listening == host or (listening in _WILDCARDS and host in _WILDCARDS) or host == "localhost"

@@ -21,7 +21,8 @@ from lamplighter.engine.errors import StoreError
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.clock import Clock, foreign_moment, iso
-from lamplighter.gateway.monitoring.health.components import NOT_RUNNING, span
+from lamplighter.gateway.monitoring.adapter_services import AdapterServices
+from lamplighter.gateway.monitoring.health.components import span
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology import vocabulary as v
 
@@ -86,10 +87,12 @@ class BrokerSeen(NamedTuple):
 
 
 class Brokers:
-    """The brokers of the current settings. adapters: their connections to the WebSocket gate, which counts them."""
+    """The brokers of the current settings. adapters: their connections to the WebSocket gate, which counts them;
+    services: why one of them does not run."""
 
     def __init__(self, settings: Callable[[], Settings], store: QuadStore, clock: Clock) -> None:
         self.adapters: Counter[str] = Counter()
+        self.services = AdapterServices(settings, self.adapters)
         self._settings = settings
         self._store = store
         self._clock = clock
@@ -189,8 +192,7 @@ class Brokers:
 
     def _status(self, name: str, address: str, base_iri: str) -> BrokerSeen:
         if not self.adapters["mqtt"]:
-            cure = "start it: systemctl start lamplighter-mqtt, or lamplighter mqtt"
-            return BrokerSeen(name, address, "unknown", None, NOT_RUNNING, cure)
+            return BrokerSeen(name, address, "unknown", None, *self.services.absence("mqtt"))
         found = self._triples(v.broker_iri(base_iri, name))
         if v.CONNECTED not in found:
             cure = "reload or restart the adapter if this lasts"

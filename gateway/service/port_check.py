@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.gates.listeners import listen_problem, tcp_listener
+from lamplighter.gateway.addresses import in_url
+from lamplighter.gateway.gates.listeners import EVERYWHERE, listen_problem, tcp_listener
 from lamplighter.gateway.service.unit_view import Show
 from lamplighter.gateway.settings import Settings
 
@@ -54,7 +55,9 @@ def systemd_sockets(show: Show) -> list[SystemdSocket]:
         active = "ActiveState=active" in lines
         if active or "UnitFileState=enabled" in lines:
             listening = (_LISTEN.fullmatch(line) for line in lines)
-            found += [SystemdSocket(name, one["host"] or "::", int(one["port"]), active) for one in listening if one]
+            found += [
+                SystemdSocket(name, one["host"] or EVERYWHERE, int(one["port"]), active) for one in listening if one
+            ]
     return found
 
 
@@ -75,7 +78,7 @@ def port_faults(settings: Settings, passed: Sequence[SystemdSocket], holder: int
                 continue
             problem = _problem(wanted, trials)
             if problem and not _is_own(wanted, holder):
-                what = f"cannot listen on {wanted.host}:{wanted.port}: {problem}"
+                what = f"cannot listen on {in_url(wanted.host)}:{wanted.port}: {problem}"
                 yield PortFault(wanted.names, what, fatal=not wanted.datagrams)
 
 
@@ -101,7 +104,7 @@ def _ports(settings: Settings) -> Iterator[_WantedPort]:
         yield _WantedPort(("http", "port"), settings.http.host, settings.http.port)
         yield _WantedPort(("websocket", "port"), settings.websocket.host, settings.websocket.port)
     if settings.coap.enabled and server.enabled:
-        host = server.host or ("::" if security.enabled else "127.0.0.1")
+        host = server.host or (EVERYWHERE if security.enabled else "127.0.0.1")
         yield _WantedPort(("coap", "server", "port"), host, server.port, datagrams=True)
 
 

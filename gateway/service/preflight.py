@@ -25,6 +25,7 @@ from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.client.files import open_file, read_text
 from lamplighter.engine.client.places import Place, places
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.addresses import in_url
 from lamplighter.gateway.gates.opening import check_passed_host
 from lamplighter.gateway.service.port_check import lock_holder, port_faults, systemd_sockets
 from lamplighter.gateway.service.unit_view import Show, UnitView, systemctl
@@ -91,7 +92,7 @@ class _Look:
         passed = systemd_sockets(self._show) if self._unit.name else []
         for one in passed:
             try:
-                check_passed_host(self._settings, one.host, f"{one.host}:{one.port}")
+                check_passed_host(self._settings, one.host, f"{in_url(one.host)}:{one.port}")
             except ConfigurationError as error:
                 found.faults.append(str(error))
         used = _in_use(self._data)

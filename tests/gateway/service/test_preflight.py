@@ -192,7 +192,7 @@ def test_a_password_in_a_destination_is_refused(tmp_path: Path) -> None:
 def test_sockets_that_the_network_reaches_need_security(service: Path) -> None:
     units = UNITS.format(http=8443, ws=9443, state="active")
     [fault] = found(service, settings(), units).faults
-    assert fault.startswith("security.enabled is false, and systemd listens at :::8443, which other machines reach")
+    assert fault.startswith("security.enabled is false, and systemd listens at [::]:8443, which other machines reach")
     assert found(service, settings(security={"plain_on_network": True}), units).faults == []
     assert found(service, settings(**SECURE), units).faults == []
 
