@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.client.addresses import UNIX, is_loopback
+from lamplighter.engine.client.files import own_problem
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses, Ports, in_url, plain_addresses, socket_paths, write_ports
@@ -368,7 +369,7 @@ def _secure_parts(
         disk.sync_folder(data)  # clients will trust the authority that is in it
         keys.chmod(0o700)
     except OSError as error:
-        raise ConfigurationError(f"{keys}: {error.strerror}; the keys are stored there") from error
+        raise ConfigurationError(f"{keys}: {own_problem(error, keys, 'the keys are stored there')}") from error
     if security.certificate_file:
         identity = users_identity(folder / security.certificate_file, folder / security.key_file, clock)
     else:

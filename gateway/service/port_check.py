@@ -61,8 +61,11 @@ def systemd_sockets(show: Show) -> list[SystemdSocket]:
     return found
 
 
-def port_faults(settings: Settings, passed: Sequence[SystemdSocket], holder: int | None) -> Iterator[PortFault]:
-    """Tries each port. holder: the process id of the running gateway, whose ports are its own."""
+def port_faults(
+    settings: Settings, passed: Sequence[SystemdSocket], holder: int | None, user: int | None = None
+) -> Iterator[PortFault]:
+    """Tries each port. holder: the process id of the running gateway, whose ports are its own; user: the id of the
+    services' user, whose adapters run without a gateway too."""
     opened_by_systemd = {one.port for one in passed}
     # All are open until the last one is: two of them may be the same.
     with contextlib.ExitStack() as trials:
@@ -77,7 +80,7 @@ def port_faults(settings: Settings, passed: Sequence[SystemdSocket], holder: int
             if wanted.port == 0 or (not wanted.datagrams and wanted.port in opened_by_systemd):
                 continue
             problem = _problem(wanted, trials)
-            if problem and not _is_own(wanted, holder):
+            if problem and not _is_own(wanted, holder) and not _is_of(wanted, user):
                 what = f"cannot listen on {in_url(wanted.host)}:{wanted.port}: {problem}"
                 yield PortFault(wanted.names, what, fatal=not wanted.datagrams)
 
@@ -140,6 +143,11 @@ def _is_own(wanted: _WantedPort, holder: int | None, these: Callable[[Iterable[b
     return these(
         inode in own or (wanted.datagrams and of == user) for of, inode in _listening(wanted.port, wanted.datagrams)
     )
+
+
+def _is_of(wanted: _WantedPort, user: int | None) -> bool:
+    """Whether one of the user's adapters has the port."""
+    return wanted.datagrams and any(of == user for of, _ in _listening(wanted.port, datagrams=True))
 
 
 def _listening(port: int, datagrams: bool) -> Iterator[tuple[int, str]]:
