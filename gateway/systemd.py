@@ -147,13 +147,13 @@ class Supervisor:
 
 _PROGRAM_S = 2.0
 _LINE_CHARACTERS_MAX = 500
-_PROPERTIES = ("Id", "LoadState", "ActiveState", "SubState", "Result", "NRestarts", "StatusText")
+_PROPERTIES = ("Id", "LoadState", "ActiveState", "SubState", "Result", "NRestarts", "StatusText", "ExecMainStatus")
 
 
 @dataclass(frozen=True)
 class UnitState:
     """What systemd knows of a service. status: what its process said last (`Supervisor.status`); it is empty from the
-    next start on."""
+    next start on. code: with which it ended; 200 to 243 are systemd's own (systemd.exec(5))."""
 
     unit: str
     state: str
@@ -161,6 +161,7 @@ class UnitState:
     result: str
     restarts: str
     status: str = ""
+    code: str = "0"
 
     @property
     def running(self) -> bool:

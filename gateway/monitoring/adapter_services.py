@@ -40,7 +40,7 @@ class AdapterServices:
         restarts = int(state.restarts or 0)
         if state.running and not restarts:
             return f"{NOT_RUNNING}: it is starting{state.status and ', '}{state.status}", ""
-        words = self._words.get(adapter) or f"its service ended ({state.result})"
+        words = self._words.get(adapter) or f"its service ended ({state.result}, status {state.code})"
         then = "it is started again by itself" if state.state == "activating" else f"then systemctl start {unit}"
         repeated = f", its service was started again {count_text(restarts, 'time', ',')}" if restarts else ""
         return (

@@ -97,6 +97,7 @@ class Brokers:
         self._store = store
         self._clock = clock
         self._started = clock.boottime_us()
+        self._deaf_since_us: int | None = None
 
     @property
     def base_iri(self) -> str:
@@ -153,6 +154,16 @@ class Brokers:
         """The number of devices in the last report of the CoAP adapter, of earlier runs too; None without a report."""
         found = self._coap_health()
         return None if found is None else found.devices + found.registered
+
+    def coap_is_deaf(self) -> bool:
+        """Whether the CoAP adapter says for `GRACE_S` or longer that its enabled server does not listen."""
+        found = self._coap_health() if self.adapters["coap"] else None
+        now_us = self._clock.boottime_us()
+        if found is None or found.listens or not self._settings().coap.server.enabled:
+            self._deaf_since_us = None
+        elif self._deaf_since_us is None:
+            self._deaf_since_us = now_us
+        return self._deaf_since_us is not None and (now_us - self._deaf_since_us) / 1e6 >= GRACE_S
 
     def coap_refusals(self) -> list[tuple[str, str]]:
         """Targets of the CoAP adapter that refuse their state, and their reasons."""

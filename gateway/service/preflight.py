@@ -45,9 +45,9 @@ class MachineFindings:
 
 
 def credential_names() -> frozenset[str] | None:
-    """The names in systemd's store of credentials; None if this user may not look."""
+    """The files in systemd's store of credentials that have a secret; None if this user may not look."""
     try:
-        return frozenset(one.name for one in CREDENTIALS.iterdir())
+        return frozenset(one.name for one in CREDENTIALS.iterdir() if one.is_file() and one.stat().st_size)
     except FileNotFoundError:
         return frozenset()
     except OSError:

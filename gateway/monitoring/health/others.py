@@ -37,6 +37,9 @@ class PeerComponents:
         known = self._brokers.coap_devices()
         if known is None:
             return []
+        if self._brokers.coap_is_deaf():
+            cure = "stop the program that has its port (`ss -lnup` shows it), or name another, coap.server.port"
+            return [not_ok("coap", "degraded", "the server for devices does not listen, and tries again", cure)]
         if self._brokers.adapters["coap"] or not known or not self._brokers.lasting(None):
             return [Component(name="coap")]
         return [self._absent("coap")]

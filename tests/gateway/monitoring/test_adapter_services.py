@@ -35,7 +35,7 @@ class PlayedUnits:
 
 
 def state(active: str, sub: str, result: str = "exit-code", restarts: int = 3, status: str = "") -> UnitState:
-    return UnitState(UNIT, active, sub, result, str(restarts), status)
+    return UnitState(UNIT, active, sub, result, str(restarts), status, "9")
 
 
 async def followed(services: AdapterServices, units: PlayedUnits, looks: int) -> None:
@@ -80,7 +80,11 @@ def services(connections: Counter[str] | None = None) -> AdapterServices:
         ),
         (
             [state("activating", "auto-restart", "oom-kill")],
-            ("the adapter does not run, its service was started again 3 times: its service ended (oom-kill)", CORRECT),
+            (
+                "the adapter does not run, its service was started again 3 times: its service ended "
+                "(oom-kill, status 9)",
+                CORRECT,
+            ),
         ),
         (
             [state("failed", "failed", "exit-code", 0, "failed: no")],

@@ -207,8 +207,12 @@ def test_secrets_of_services_are_looked_up_in_the_credential_store(service: Path
     assert [fault.split(": ")[1] for fault in faults] == ["mqtt.password_file", "sync.options_file"]
     assert str(service / "credstore" / "lamplighter.sync-options") in faults[1], "where it looked"
     (service / "credstore").mkdir()
+    (service / "credstore" / "lamplighter.mqtt-password").mkdir()
+    (service / "credstore" / "lamplighter.sync-options").touch()
+    assert len(found(service, made, units).faults) == 2, "neither has a secret"
+    (service / "credstore" / "lamplighter.mqtt-password").rmdir()
     for name in ("lamplighter.mqtt-password", "lamplighter.sync-options"):
-        (service / "credstore" / name).write_text("")
+        (service / "credstore" / name).write_text("word")
     assert found(service, made, units).faults == []
 
 
