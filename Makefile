@@ -118,7 +118,7 @@ test-image: $(VENV)/test.stamp ## look at the image that `make image` made, and 
 	@sh tests/image/install-emulator.sh
 	@sh tests/image/fetch-schema.sh $(BIN)/python
 	@DEVICE=$(DEVICE) $(PYTEST) -m image tests/image $(ARGS)
-	@test -n "$(ARGS)" || image/if-changed.sh --done
+	@test -n "$(ARGS)" || image/if-changed.sh --done $(DEVICE)
 
 test-image-pi3: $(VENV)/test.stamp ## the same image on an emulated Pi 3: half an hour for one start
 	@sh tests/image/install-emulator.sh

@@ -15,13 +15,14 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from lamplighter.engine.log_events import Event
 
+FAILED = "failed: "  # before the error with which a process ends, in its status
 _FIRST_SOCKET = 3
 _EXTENSION_S = 120  # extra time of a start for each sign of progress
 _RECORDS_EACH = 1000
@@ -99,7 +100,7 @@ class Supervisor:
         try:
             yield
         except Exception as error:
-            self.status(f"failed: {error or type(error).__name__}")
+            self.status(f"{FAILED}{error or type(error).__name__}")
             raise
 
     def recovering(self, records: int) -> None:
@@ -146,18 +147,21 @@ class Supervisor:
 
 _PROGRAM_S = 2.0
 _LINE_CHARACTERS_MAX = 500
-_PROPERTIES = ("LoadState", "ActiveState", "SubState", "Result", "NRestarts")
+_PROPERTIES = ("Id", "LoadState", "ActiveState", "SubState", "Result", "NRestarts", "StatusText", "ExecMainStatus")
 
 
 @dataclass(frozen=True)
 class UnitState:
-    """What systemd knows of a service."""
+    """What systemd knows of a service. status: what its process said last (`Supervisor.status`); it is empty from the
+    next start on. code: with which it ended; 200 to 243 are systemd's own (systemd.exec(5))."""
 
     unit: str
     state: str
     sub: str
     result: str
     restarts: str
+    status: str = ""
+    code: str = "0"
 
     @property
     def running(self) -> bool:
@@ -180,14 +184,22 @@ class UnitState:
         )
 
 
-def unit_state(unit: str) -> UnitState | None:
-    """None without systemd, and for a unit that it does not know."""
+def unit_states(units: Sequence[str]) -> dict[str, UnitState]:
+    """By their names, with ``.service``; without those that systemd does not know, and without systemd none."""
     if not Path("/run/systemd/system").is_dir():
-        return None
-    shown = _output("systemctl", "show", unit, f"--property={','.join(_PROPERTIES)}")
-    found = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
-    known, *members = (found.get(name, "") for name in _PROPERTIES)
-    return UnitState(unit, *members) if known == "loaded" else None
+        return {}
+    shown = _output("systemctl", "show", *units, f"--property={','.join(_PROPERTIES)}")
+    states = {}
+    for one in shown.split("\n\n"):
+        found = dict(line.split("=", 1) for line in one.splitlines() if "=" in line)
+        name, known, *members = (found.get(key, "") for key in _PROPERTIES)
+        if known == "loaded":
+            states[name] = UnitState(name, *members)
+    return states
+
+
+def unit_state(unit: str) -> UnitState | None:
+    return unit_states([unit]).get(unit)
 
 
 def _output(*command: str) -> str:

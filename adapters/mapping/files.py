@@ -19,7 +19,7 @@ from lamplighter.adapters.mapping.resource_commands import ResourceCommandRule
 from lamplighter.adapters.mapping.rules import CommandRule, StreamRule
 from lamplighter.adapters.mapping.templates import ABSOLUTE
 from lamplighter.adapters.specs import Kind
-from lamplighter.engine.client.files import read_text, toml_document
+from lamplighter.engine.client.files import read_text, reading_problem, toml_document
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.ontology.vocabulary import PREFIXES
 
@@ -113,7 +113,11 @@ def _file_rules(path: Path, base_iri: str) -> Iterator[AnyRule | FileFault]:
     """The rules of a file, and faults in the places of faulty ones."""
     try:
         text = read_text(path)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        problem = reading_problem(error, path, "correct the file, or remove it")
+        yield FileFault(None, ConfigurationError(f"{path}: {problem}"))
+        return
+    except UnicodeDecodeError as error:
         yield FileFault(None, ConfigurationError(f"{path}: cannot be read: {error}; correct the file, or remove it"))
         return
     yield from _text_rules(text, str(path), base_iri)

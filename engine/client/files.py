@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import errno
 import os
+import pwd
 import re
 import stat
 import tomllib
@@ -27,6 +28,7 @@ FILE_BYTES_MAX = 16 * 1024 * 1024
 NESTING_MAX = 100
 # Non-blocking, because opening a pipe for reading would wait for a writer.
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_CLOSED = (errno.EACCES, errno.EPERM)
 _GROWTH_BYTES = 64 * 1024
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 # Texts and comments, in which signs mean nothing, and the signs that count.
@@ -68,6 +70,29 @@ def open_file(path: Path | str, *, follow: bool = True) -> BinaryIO:
         os.close(descriptor)
         raise _refusal(errno.EINVAL, "not a regular file; replace it by one", path)
     return os.fdopen(descriptor, "rb")
+
+
+def reading_problem(error: OSError, path: Path | str, cure: str) -> str:
+    """Why a file of the operator's cannot be read, and the cure. cure: unless it is closed to this user."""
+    if error.errno in _CLOSED:
+        user = _user()
+        return f"the user {user} may not read it; `chgrp {user} {path}; chmod g+r {path}`"
+    return f"{error.strerror or error}; {cure}"
+
+
+def own_problem(error: OSError, path: Path | str, cure: str) -> str:
+    """The same for what the program keeps. Its files are another user's after root has copied them back."""
+    if error.errno in _CLOSED:
+        user = _user()
+        return f"{error.strerror} to the user {user}; `chown -R {user}: {path}`, or use the user that owns it"
+    return f"{error.strerror or error}; {cure}"
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
 
 def _refusal(number: int, reason: str, path: Path | str) -> OSError:

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from lamplighter.engine.client.files import json_document, read_file
+from lamplighter.engine.client.files import json_document, own_problem, read_file
 from lamplighter.engine.errors import ConfigurationError
 
 Document = TypeVar("Document")
@@ -70,6 +70,8 @@ class StateFile(Generic[Document]):
             document = state_document(self._path, read, self._kind)
         except FileNotFoundError:
             return None
+        except PermissionError as error:  # it may be whole, so it is not to be removed
+            raise ConfigurationError(f"{self._path}: {own_problem(error, self._path.parent, self._cure)}") from error
         except (OSError, msgspec.DecodeError) as error:
             raise self.damage_error(error) from error
         self._read = read

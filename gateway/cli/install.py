@@ -84,6 +84,7 @@ class Installer:
         self._say = say
         self._live = root == Path("/")
         self._changed = False
+        self._rewritten: list[str] = []  # units
 
     # --- install ---
 
@@ -115,8 +116,10 @@ class Installer:
             self._command("make its folders", "systemd-tmpfiles", "--create", "/etc/tmpfiles.d/lamplighter.conf")
         self._command("reload systemd's units", "systemctl", "daemon-reload")
         new = [name for name in new if "[Install]" in self._text(folder / name)]
-        if new:
-            self._command("enable it at boot", "systemctl", "enable", *new)
+        # Of the others too: a version may name more units that start one of them.
+        rewritten = [name for name in self._rewritten if name not in new and self._is_enabled(name)]
+        if new or rewritten:
+            self._command("enable it at boot", "systemctl", "enable", *new, *rewritten)
         if self._changed:
             services = [f"lamplighter-{name}.service" for name in LONG_RUNNING]
             self._command("restart running services; their sockets stay open", "systemctl", "try-restart", *services)
@@ -130,8 +133,11 @@ class Installer:
 
     def _new(self, folder: Path, names: Sequence[str]) -> list[str]:
         """The units that an operator cannot have disabled or stopped: new ones, or all if none is enabled."""
-        enabled = any(link.exists() for link in self._path(_UNITS).glob("*.wants/lamplighter*"))
+        enabled = self._is_enabled("lamplighter*")
         return [name for name in names if not enabled or not (folder / name).exists()]
+
+    def _is_enabled(self, pattern: str) -> bool:
+        return any(link.exists() for link in self._path(_UNITS).glob(f"*.wants/{pattern}"))
 
     def _check_machine(self) -> None:
         if not self._live:
@@ -185,8 +191,7 @@ class Installer:
         shutil.rmtree(before, ignore_errors=True)
 
     def _copy_units(self, source: Path, texts: Mapping[str, str]) -> None:
-        for name, text in texts.items():
-            self._write(f"{_UNITS}/{name}", text.encode())
+        self._rewritten = [name for name, text in texts.items() if self._write(f"{_UNITS}/{name}", text.encode())]
         for folder in ("sysusers.d", "tmpfiles.d"):
             self._write(f"etc/{folder}/lamplighter.conf", (source / folder / "lamplighter.conf").read_bytes())
         command = self._path(_COMMAND)
@@ -273,18 +278,20 @@ class Installer:
         if not self._dry:
             self._run(command)
 
-    def _write(self, name: str, content: bytes, *, keep: bool = False, restart: bool = True) -> None:
-        """keep: an existing file; restart: whether running services are restarted afterwards."""
+    def _write(self, name: str, content: bytes, *, keep: bool = False, restart: bool = True) -> bool:
+        """Returns whether the file had to be written. keep: an existing file; restart: whether running services are
+        restarted afterwards."""
         path = self._path(name)
         if path.exists() and (keep or path.read_bytes() == content):
             self._say(f"keep {path}")
-            return
+            return False
         self._changed |= restart
         self._say(f"write {path}")
         if not self._dry:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
             path.chmod(0o644)
+        return True
 
     def _remove(self, path: Path) -> None:
         if not path.exists() and not path.is_symlink():

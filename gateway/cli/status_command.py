@@ -12,14 +12,10 @@ from typing import Any
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.console import print_result, table
-from lamplighter.gateway.cli.endpoint import add_reach_options, call_gateway, url_option
-from lamplighter.gateway.cli.options import settings_and_data
-from lamplighter.gateway.gates.local_call import INSTALLED
-from lamplighter.gateway.monitoring.health.components import NOT_RUNNING, span
-from lamplighter.gateway.systemd import UnitState, unit_state
+from lamplighter.gateway.cli.endpoint import add_reach_options, call_gateway
+from lamplighter.gateway.monitoring.health.components import span
 from lamplighter.gateway.texts import printable
 
-Services = Callable[[str], UnitState | None]
 _SHOWN_MAX = 8  # components that are not ok, so that the output stays on one screen
 _TITLES = ("COMPONENT", "STATE", "FOR", "REASON AND CURE")
 
@@ -33,19 +29,18 @@ def add_status_command(command: Adder) -> None:
 def _status(options: argparse.Namespace) -> int:
     with call_gateway(options, "GET", "/figures") as answer:
         figures = json.load(answer)
-    services = unit_state if url_option(options) is None and settings_and_data(options)[1] == INSTALLED else None
-    print_result(options, figures, status_lines(figures, datetime.now(UTC), services))
+    print_result(options, figures, status_lines(figures, datetime.now(UTC)))
     return 0
 
 
-def status_lines(found: dict[str, Any], now: datetime, services: Services | None = None) -> Iterator[str]:
-    """The figures of a gateway for people. services: looks at those of its machine; None for another machine's."""
+def status_lines(found: dict[str, Any], now: datetime) -> Iterator[str]:
+    """The figures of a gateway for people."""
     # It may be older or newer than this command: a member that it does not send is shown as absent.
     engine = found.get("engine", {})
     version, name, status = (engine.get(key, ABSENT) for key in ("version", "gateway", "status"))
     yield f"Lamplighter {version}, {name}: {status}"
     if "components" in found:
-        yield from _components(found["components"], now, services)
+        yield from _components(found["components"], now)
     else:
         yield from (f"PROBLEM    {printable(problem)}" for problem in engine.get("problems", ()))
     for name, value in _STATUS.items():
@@ -68,7 +63,7 @@ def status_lines(found: dict[str, Any], now: datetime, services: Services | None
         yield f"{kind:<20}{_counts_text(counts)}"
 
 
-def _components(components: list[dict[str, Any]], now: datetime, services: Services | None) -> Iterator[str]:
+def _components(components: list[dict[str, Any]], now: datetime) -> Iterator[str]:
     """The components that are not ok as a table, with the cure below the reason; the others in one line."""
     well = [printable(one["name"]) for one in components if one["state"] == "ok"]
     bad = [one for one in components if one["state"] != "ok"]
@@ -79,10 +74,6 @@ def _components(components: list[dict[str, Any]], now: datetime, services: Servi
     rows: list[tuple[str, ...]] = [_TITLES]
     for one in bad[:_SHOWN_MAX]:
         reason, cure = one["reason"], one["cure"]
-        # The gateway may not read the journal. Who starts a service that fails again and again learns nothing.
-        unit = f"lamplighter-{one['name'].partition('/')[0]}.service"
-        if services is not None and reason.endswith(NOT_RUNNING) and (service := services(unit)) and service.failing:
-            reason, cure = f"{reason}: {service.text()}", ""
         rows.append((printable(one["name"]), one["state"], _age(one["since"], now), printable(reason)))
         if cure:
             rows.append(("", "", "", f"-> {printable(cure)}"))

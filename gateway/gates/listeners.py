@@ -13,11 +13,13 @@ from typing import Any
 
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.gateway.addresses import in_url
 from lamplighter.gateway.security.peers import network
 
 logger = EventLogger(__name__)
 
 PORT_CURE = "name another port, or stop the program that has it (`ss -lntup` shows it)"
+EVERYWHERE = "::"
 BACKLOG = 256  # the listen backlog. asyncio calls listen again on the sockets that it serves, by default with 100.
 HANDSHAKES_MAX = 100  # connections beyond those that a gate may have: in their handshake, or about to be refused
 
@@ -108,17 +110,23 @@ class Listener:
 
 
 def tcp_listener(table: str, host: str, port: int, connections_max: int, tls: ssl.SSLContext | None = None) -> Listener:
-    """Listens on host and port; 0 takes a free one. table: of the settings, for errors; connections_max: of the gate;
-    `HANDSHAKES_MAX` more are accepted. Raises ConfigurationError."""
+    """Listens on host and port; 0 takes a free one. "::" is every address of IPv6 and IPv4, as for systemd's sockets.
+
+    table: of the settings, for errors; connections_max: of the gate; `HANDSHAKES_MAX` more are accepted. Raises
+    ConfigurationError.
+    """
+    if host == EVERYWHERE and not socket.has_dualstack_ipv6():  # ipv6.disable=1 of the kernel
+        host = "0.0.0.0"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        both = host == EVERYWHERE
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
         # Connections inherit it. asyncio does not set it for them: it looks at `proto`, which is 0 here, and an answer
         # in two parts would wait 40 ms for the client's delayed acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return Listener(_Bounded(listener, connections_max, fair=tls is not None), tls)
     except OSError as error:
-        raise ConfigurationError(f"{table}: cannot listen on {host}:{port}: {listen_problem(error)}") from error
+        raise ConfigurationError(f"{table}: cannot listen on {in_url(host)}:{port}: {listen_problem(error)}") from error
 
 
 def listen_problem(error: OSError) -> str:

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.client.addresses import UNIX
+from lamplighter.engine.client.files import own_problem
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses, Ports, in_url, plain_addresses, socket_paths, write_ports
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.gates.http.routes import Route
-from lamplighter.gateway.gates.listeners import Listener, passed_listener, tcp_listener, unix_listener
+from lamplighter.gateway.gates.listeners import EVERYWHERE, Listener, passed_listener, tcp_listener, unix_listener
 from lamplighter.gateway.gates.protection_check import PREFIX, check_passed_host, check_protection, security_routes
 from lamplighter.gateway.monitoring.health.own import Validity
 from lamplighter.gateway.security.browsers import Browsers
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 FOLDER = "security"  # the folder of keys, certificates and clients, in the data folder
 HTTP, WEBSOCKET = "http", "ws"  # names of the sockets that systemd opens for the gates (`FileDescriptorName=`)
+_WILDCARDS = ("0.0.0.0", EVERYWHERE)
 
 logger = EventLogger(__name__)
 
@@ -205,7 +207,7 @@ class Protection:
             both.append(listeners)
         http, websocket = both
         name = in_url(security.host)
-        if security.host in ("0.0.0.0", "::"):
+        if security.host in _WILDCARDS:
             # A wildcard is no address that a client can use; mDNS gives the name .local.
             machine = socket.gethostname()
             name = machine if "." in machine else f"{machine}.local"
@@ -243,7 +245,7 @@ def _secure_parts(
         disk.sync_folder(data)  # clients will trust the authority that is in it
         keys.chmod(0o700)
     except OSError as error:
-        raise ConfigurationError(f"{keys}: {error.strerror}; the keys are stored there") from error
+        raise ConfigurationError(f"{keys}: {own_problem(error, keys, 'the keys are stored there')}") from error
     if security.certificate_file:
         identity = users_identity(folder / security.certificate_file, folder / security.key_file, clock)
     else:
@@ -273,5 +275,4 @@ def _is_at(listener: Listener, path: Path) -> bool:
 
 def _reaches(listening: str, host: str) -> bool:
     """Whether a socket listens where a setting says; one on every address of the machine does."""
-    everywhere = ("0.0.0.0", "::")
-    return listening == host or (listening in everywhere and host in everywhere) or host == "localhost"
+    return listening == host or (listening in _WILDCARDS and host in _WILDCARDS) or host == "localhost"

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from lamplighter.engine.change_log import EPOCH_REQUEST, EpochRequest
-from lamplighter.engine.client.files import json_document, read_file, read_text
+from lamplighter.engine.client.files import json_document, own_problem, read_file, read_text
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.disk import TEMPORARY, Disk
@@ -48,7 +48,8 @@ class DataFolder:
             self._lock = _lock_file(self.path / "lock")
         except OSError as error:
             raise ConfigurationError(
-                f"data folder {self.path}: {error.strerror}; name a folder that can be written with --data"
+                f"data folder {self.path}: "
+                + own_problem(error, self.path, "name a folder that can be written with --data")
             ) from error
         if not take_lock(self._lock):
             self.close()
@@ -68,7 +69,9 @@ class DataFolder:
                 self._disk.write_file(path, [f"gw-{secrets.token_hex(4)}\n".encode()])
             name = read_text(path, follow=False).strip()
         except OSError as error:
-            raise ConfigurationError(f"{path}: {error.strerror}; the first start has to write it") from error
+            raise ConfigurationError(
+                f"{path}: {own_problem(error, path, 'the first start has to write it')}"
+            ) from error
         except UnicodeDecodeError:
             name = ""
         # Another name would make its log, and what it has shipped, that of another gateway.

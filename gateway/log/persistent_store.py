@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from lamplighter.engine.client.files import json_document, read_file
+from lamplighter.engine.client.files import json_document, own_problem, read_file
 from lamplighter.engine.client.state_files import file_content
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import ConfigurationError
@@ -57,7 +57,8 @@ class PersistentStore:
                 self._log.disk.remove(self._mark)
         except OSError as error:
             raise ConfigurationError(
-                f"store folder {self.path}: {error.strerror}; make it writable, or leave store.path empty"
+                f"store folder {self.path}: "
+                + own_problem(error, self.path, "make it writable, or leave store.path empty")
             ) from error
         return delta
 

@@ -22,7 +22,7 @@ import msgspec
 
 from lamplighter.engine.change_log import Record, Seal, SegmentName, check, decode, place, seal_name, segment_name
 from lamplighter.engine.change_log.frames import FrameReader
-from lamplighter.engine.client.files import json_document, read_file
+from lamplighter.engine.client.files import json_document, own_problem, read_file
 from lamplighter.engine.errors import ChangeLogError
 
 
@@ -105,7 +105,8 @@ def contents(path: Path) -> bytes:
     try:
         return read_file(path, LOG_FILE_BYTES_MAX, follow=False)
     except OSError as error:
-        raise ChangeLogError(str(error.strerror), path=path, hint="check the disk") from error
+        reason, _, hint = own_problem(error, path.parent, "check the disk").partition("; ")
+        raise ChangeLogError(reason, path=path, hint=hint) from error
 
 
 class LogReader:

@@ -21,7 +21,8 @@ from lamplighter.engine.errors import StoreError
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.clock import Clock, foreign_moment, iso
-from lamplighter.gateway.monitoring.health.components import NOT_RUNNING, span
+from lamplighter.gateway.monitoring.adapter_services import AdapterServices
+from lamplighter.gateway.monitoring.health.components import span
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology import vocabulary as v
 
@@ -86,14 +87,17 @@ class BrokerSeen(NamedTuple):
 
 
 class Brokers:
-    """The brokers of the current settings. adapters: their connections to the WebSocket gate, which counts them."""
+    """The brokers of the current settings. adapters: their connections to the WebSocket gate, which counts them;
+    services: why one of them does not run."""
 
     def __init__(self, settings: Callable[[], Settings], store: QuadStore, clock: Clock) -> None:
         self.adapters: Counter[str] = Counter()
+        self.services = AdapterServices(settings, self.adapters)
         self._settings = settings
         self._store = store
         self._clock = clock
         self._started = clock.boottime_us()
+        self._deaf_since_us: int | None = None
 
     @property
     def base_iri(self) -> str:
@@ -151,6 +155,16 @@ class Brokers:
         found = self._coap_health()
         return None if found is None else found.devices + found.registered
 
+    def coap_is_deaf(self) -> bool:
+        """Whether the CoAP adapter says for `GRACE_S` or longer that its enabled server does not listen."""
+        found = self._coap_health() if self.adapters["coap"] else None
+        now_us = self._clock.boottime_us()
+        if found is None or found.listens or not self._settings().coap.server.enabled:
+            self._deaf_since_us = None
+        elif self._deaf_since_us is None:
+            self._deaf_since_us = now_us
+        return self._deaf_since_us is not None and (now_us - self._deaf_since_us) / 1e6 >= GRACE_S
+
     def coap_refusals(self) -> list[tuple[str, str]]:
         """Targets of the CoAP adapter that refuse their state, and their reasons."""
         found = self._coap_health() if self.adapters["coap"] else None
@@ -189,8 +203,7 @@ class Brokers:
 
     def _status(self, name: str, address: str, base_iri: str) -> BrokerSeen:
         if not self.adapters["mqtt"]:
-            cure = "start it: systemctl start lamplighter-mqtt, or lamplighter mqtt"
-            return BrokerSeen(name, address, "unknown", None, NOT_RUNNING, cure)
+            return BrokerSeen(name, address, "unknown", None, *self.services.absence("mqtt"))
         found = self._triples(v.broker_iri(base_iri, name))
         if v.CONNECTED not in found:
             cure = "reload or restart the adapter if this lasts"

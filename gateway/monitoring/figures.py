@@ -182,6 +182,7 @@ class Figures(Generic[S]):
         self.secure = False
         self.machine: Callable[[], Mapping[str, float]] = dict  # of the board and its card
         self.adapters = parts.brokers.adapters  # connections of the gateway's own adapters, by kind
+        self.adapter_services = parts.brokers.services
 
     def status(self) -> dict[str, Any]:
         parts = self._parts

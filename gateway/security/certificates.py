@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from lamplighter.engine.client.files import read_file
+from lamplighter.engine.client.files import own_problem, read_file
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.clock import Clock
@@ -71,7 +71,9 @@ def own_identity(folder: Path, names: Sequence[str], disk: Disk) -> Identity:
             disk.write_file(folder / DEVICE, [device.pem])
             logger.info("certificate created", names=",".join(map(_text, wanted)))
     except OSError as error:
-        raise ConfigurationError(f"{error.filename or folder}: {error.strerror}; the keys are stored there") from error
+        raise ConfigurationError(
+            f"{error.filename or folder}: {own_problem(error, folder, 'the keys are stored there')}"
+        ) from error
     public = authority.certificate.public_bytes(serialization.Encoding.PEM)
     return Identity(
         _context(folder / DEVICE),

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
+from lamplighter.engine.client.files import own_problem
 from lamplighter.engine.client.state_files import StateFile
 from lamplighter.engine.errors import ConfigurationError, UnauthorizedError
 from lamplighter.gateway.clock import Clock, since_1970_us
@@ -98,7 +99,9 @@ class TokenIssuer:
                 disk.write_file(self._path, [self._file.encode(kept)])
                 self._file.commit()
         except OSError as error:
-            raise ConfigurationError(f"{self._path}: {error.strerror}; the keys are stored there") from error
+            raise ConfigurationError(
+                f"{self._path}: {own_problem(error, folder, 'the keys are stored there')}"
+            ) from error
         self._use(kept)
 
     @property

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.gates.listeners import listen_problem, tcp_listener
+from lamplighter.gateway.addresses import in_url
+from lamplighter.gateway.gates.listeners import EVERYWHERE, listen_problem, tcp_listener
 from lamplighter.gateway.service.unit_view import Show
 from lamplighter.gateway.settings import Settings
 
@@ -54,12 +55,17 @@ def systemd_sockets(show: Show) -> list[SystemdSocket]:
         active = "ActiveState=active" in lines
         if active or "UnitFileState=enabled" in lines:
             listening = (_LISTEN.fullmatch(line) for line in lines)
-            found += [SystemdSocket(name, one["host"] or "::", int(one["port"]), active) for one in listening if one]
+            found += [
+                SystemdSocket(name, one["host"] or EVERYWHERE, int(one["port"]), active) for one in listening if one
+            ]
     return found
 
 
-def port_faults(settings: Settings, passed: Sequence[SystemdSocket], holder: int | None) -> Iterator[PortFault]:
-    """Tries each port. holder: the process id of the running gateway, whose ports are its own."""
+def port_faults(
+    settings: Settings, passed: Sequence[SystemdSocket], holder: int | None, user: int | None = None
+) -> Iterator[PortFault]:
+    """Tries each port. holder: the process id of the running gateway, whose ports are its own; user: the id of the
+    services' user, whose adapters run without a gateway too."""
     opened_by_systemd = {one.port for one in passed}
     # All are open until the last one is: two of them may be the same.
     with contextlib.ExitStack() as trials:
@@ -74,8 +80,8 @@ def port_faults(settings: Settings, passed: Sequence[SystemdSocket], holder: int
             if wanted.port == 0 or (not wanted.datagrams and wanted.port in opened_by_systemd):
                 continue
             problem = _problem(wanted, trials)
-            if problem and not _is_own(wanted, holder):
-                what = f"cannot listen on {wanted.host}:{wanted.port}: {problem}"
+            if problem and not _is_own(wanted, holder) and not _is_of(wanted, user):
+                what = f"cannot listen on {in_url(wanted.host)}:{wanted.port}: {problem}"
                 yield PortFault(wanted.names, what, fatal=not wanted.datagrams)
 
 
@@ -101,7 +107,7 @@ def _ports(settings: Settings) -> Iterator[_WantedPort]:
         yield _WantedPort(("http", "port"), settings.http.host, settings.http.port)
         yield _WantedPort(("websocket", "port"), settings.websocket.host, settings.websocket.port)
     if settings.coap.enabled and server.enabled:
-        host = server.host or ("::" if security.enabled else "127.0.0.1")
+        host = server.host or (EVERYWHERE if security.enabled else "127.0.0.1")
         yield _WantedPort(("coap", "server", "port"), host, server.port, datagrams=True)
 
 
@@ -137,6 +143,11 @@ def _is_own(wanted: _WantedPort, holder: int | None, these: Callable[[Iterable[b
     return these(
         inode in own or (wanted.datagrams and of == user) for of, inode in _listening(wanted.port, wanted.datagrams)
     )
+
+
+def _is_of(wanted: _WantedPort, user: int | None) -> bool:
+    """Whether one of the user's adapters has the port."""
+    return wanted.datagrams and any(of == user for of, _ in _listening(wanted.port, datagrams=True))
 
 
 def _listening(port: int, datagrams: bool) -> Iterator[tuple[int, str]]:

@@ -6,10 +6,8 @@ Each is looked at by the function with which a start uses it. Nothing is written
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import pwd
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -25,7 +23,9 @@ from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.client.files import open_file, read_text
 from lamplighter.engine.client.places import Place, places
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.addresses import in_url
 from lamplighter.gateway.gates.protection_check import check_passed_host
+from lamplighter.gateway.service.data_check import check_data, in_use, unwritable
 from lamplighter.gateway.service.port_check import lock_holder, port_faults, systemd_sockets
 from lamplighter.gateway.service.unit_view import Show, UnitView, systemctl
 from lamplighter.gateway.settings import Settings
@@ -45,9 +45,9 @@ class MachineFindings:
 
 
 def credential_names() -> frozenset[str] | None:
-    """The names in systemd's store of credentials; None if this user may not look."""
+    """The files in systemd's store of credentials that have a secret; None if this user may not look."""
     try:
-        return frozenset(one.name for one in CREDENTIALS.iterdir())
+        return frozenset(one.name for one in CREDENTIALS.iterdir() if one.is_file() and one.stat().st_size)
     except FileNotFoundError:
         return frozenset()
     except OSError:
@@ -87,19 +87,19 @@ class _Look:
         if not any(table.startswith("sync") for table in wrong):
             self._check_shipping()
             self._check_orders()
-        _check_data(self._settings, self._data, self._unit, found)
+        check_data(self._settings, self._data, self._unit, found.faults, found.notes)
         passed = systemd_sockets(self._show) if self._unit.name else []
         for one in passed:
             try:
-                check_passed_host(self._settings, one.host, f"{one.host}:{one.port}")
+                check_passed_host(self._settings, one.host, f"{in_url(one.host)}:{one.port}")
             except ConfigurationError as error:
                 found.faults.append(str(error))
-        used = _in_use(self._data)
+        used = in_use(self._data)
         holder = lock_holder(self._data / "lock") if used else None
         if used is None or (used and holder is None):
             found.notes.append(f"ports are not checked: a gateway uses {self._data}, or this user may not look")
         else:
-            for names, what, fatal in port_faults(self._settings, passed, holder):
+            for names, what, fatal in port_faults(self._settings, passed, holder, self._unit.user_id):
                 (found.faults if fatal else found.notes).append(self._at(names, what))
         return found
 
@@ -169,7 +169,7 @@ class _Look:
         if urlsplit(value).password:
             return "move the password to the file that sync.options_file names"
         unit = UnitView.of(self._config, SYNC, self._show)
-        return "" if folder is None or not unit.name or unit.may_write(folder) else _unwritable(folder, unit)
+        return "" if folder is None or not unit.name or unit.may_write(folder) else unwritable(folder, unit)
 
     # --- files as their readers take them ---
 
@@ -260,94 +260,3 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except OSError:
         return False
-
-
-# --- data folder and disk --------------------------------------------------------------------------------------
-
-
-def _unwritable(folder: Path, unit: UnitView) -> str:
-    return (
-        f"{folder}: {unit.name} may not write there; `systemctl edit {unit.name}`, and below [Service] "
-        f"ReadWritePaths={folder.absolute()}"
-    )
-
-
-def _check_data(settings: Settings, data: Path, unit: UnitView, found: MachineFindings) -> None:
-    if line := unit.hides(data):
-        found.faults.append(f"data folder {data}: {unit.name} does not see it ({line}); name another, gateway.data")
-        return
-    if not unit.may_write(data):
-        found.faults.append(f"data folder {_unwritable(data, unit)}, or leave gateway.data as it was")
-        return
-    folders = [data, *(data / name for name in ("log", "snapshots", "damaged"))]
-    if settings.security.enabled:
-        folders.append((data / settings.security.socket_folder).resolve())
-    for folder in folders:
-        try:
-            existing = _existing(folder)
-        except OSError:
-            found.notes.append(f"not checked, this user may not look at it: {folder}")
-            return
-        if not existing.is_dir():
-            found.faults.append(f"data folder {data}: {existing} is not a folder; name another with --data")
-            return
-    existing = _existing(data)
-    made_by_systemd = any(data.absolute() == one for one in unit.state)  # and owned by its user
-    if not made_by_systemd and not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
-        if unit.seen_as_user or existing.stat().st_uid == os.geteuid():
-            found.faults.append(f"data folder {data}: {existing} cannot be written; name another with --data")
-        else:
-            found.notes.append(f"not checked, only another user may write it: {existing}")
-        return
-    total, _, free = shutil.disk_usage(existing)
-    if not total:  # /proc, /sys
-        found.faults.append(f"data folder {data}: nothing can be kept at {existing}; name another with --data")
-        return
-    wanted = settings.log.bytes_max - _bytes(data)
-    if free < wanted:
-        found.notes.append(
-            f"free disk space: {_megabytes(free)} at {existing}, and log, snapshots and damaged files may grow by "
-            f"{_megabytes(wanted)} more (log.bytes_max); lower log.bytes_max, or free space"
-        )
-
-
-def _existing(path: Path) -> Path:
-    """The path, or the nearest folder above it that exists. Raises OSError where one may not be looked at."""
-    for one in (path.absolute(), *path.absolute().parents):
-        try:
-            one.stat()
-            return one
-        except FileNotFoundError:
-            continue
-        except NotADirectoryError:  # a file is above it
-            continue
-    raise FileNotFoundError(path)
-
-
-def _bytes(data: Path) -> int:
-    used = 0
-    for name in ("log", "snapshots", "damaged"):
-        with contextlib.suppress(OSError):  # a gateway removes files meanwhile
-            used += sum(file.stat().st_size for file in (data / name).iterdir())
-    return used
-
-
-def _megabytes(count: int) -> str:
-    return f"{max(count, 0) / 1_000_000:,.0f} MB"
-
-
-def _in_use(data: Path) -> bool | None:
-    """Whether a gateway uses the data folder; None if this user cannot know."""
-    try:
-        lock = os.open(data / "lock", os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)

@@ -73,6 +73,7 @@ class GatewayService:
             # After readiness: systemd counts the watchdog's time from then on, and a long replay before it is no fault.
             group.create_task(self._live(), name="watchdog")
             group.create_task(self._reload(hangup), name="reload")
+            group.create_task(self._runner.figures.adapter_services.follow(), name="adapter services")
 
     @asynccontextmanager
     async def reloading(self, stop: asyncio.Event) -> AsyncIterator[None]:

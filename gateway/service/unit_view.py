@@ -72,12 +72,17 @@ class UnitView:
         return not self.strict or any(folder.absolute().is_relative_to(one) for one in allowed)
 
     @property
+    def user_id(self) -> int | None:
+        """None without a unit, and for a user that is not there yet."""
+        try:
+            return pwd.getpwnam(self.user).pw_uid if self.user else None
+        except KeyError:
+            return None
+
+    @property
     def seen_as_user(self) -> bool:
         """Whether this process looks with the eyes of the unit's user."""
-        try:
-            return bool(self.user) and pwd.getpwnam(self.user).pw_uid == os.geteuid()
-        except KeyError:
-            return False
+        return self.user_id == os.geteuid()
 
     @contextlib.contextmanager
     def eyes(self) -> Iterator[None]:

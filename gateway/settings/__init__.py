@@ -22,7 +22,7 @@ from lamplighter.adapters.modbus.settings import ModbusSettings
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.cloud_sync.settings import GatewayKeys, SyncSettings
 from lamplighter.engine.change_log import Missed
-from lamplighter.engine.client.files import read_text, toml_document
+from lamplighter.engine.client.files import read_text, reading_problem, toml_document
 from lamplighter.engine.client.places import (
     DataFolder,
     File,
@@ -276,7 +276,9 @@ def read_settings(path: Path | None, tables: Collection[str] | None = None) -> S
         text = read_text(path)
         document = toml_document(text)
     except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}; name another file with --config") from error
+        raise ConfigurationError(
+            f"{path}: {reading_problem(error, path, 'name another file with --config')}"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         cure = "; write the keys of a table in one place" if "Cannot declare" in str(error) else ""
         raise ConfigurationError(f"{path}: not TOML: {error}{cure}") from error

@@ -41,7 +41,7 @@ class SecuritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """
 
     enabled: bool = False
-    host: Host = "0.0.0.0"
+    host: Host = "::"
     https_port: ListenPort = 8443
     wss_port: ListenPort = 9443
     plain_on_network: bool = False

@@ -3,7 +3,7 @@
 set -eu
 missing=""
 for pair in qemu-system-aarch64:qemu-system-arm mcopy:mtools unsquashfs:squashfs-tools zstd:zstd rauc:rauc \
-  ssh:openssh-client openssl:openssl; do
+  ssh:openssh-client openssl:openssl dtc:device-tree-compiler lsinitramfs:initramfs-tools-core; do
   command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
 [ -n "$missing" ] || exit 0

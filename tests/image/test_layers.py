@@ -297,14 +297,20 @@ def test_image_is_built_in_ci_when_its_base_has_changed(tmp_path: Path) -> None:
 
     assert "make image\nmake test-image\n" in said()
     said("--done")
-    assert "not built: its base" in said()
+    assert "pi64 is not built: its base" in said()
     (image / "layer/45-first-boot/customize.sh").write_text("after")
-    assert "not built: its base" in said()
+    assert "pi64 is not built: its base" in said()
     for name in ("base/build.sh", "config/pi64.sh", "layer/40-broker/packages"):
         (image / name).write_text("after")
         assert "make image\nmake test-image\n" in said()
-        said("--done")
-        assert "not built: its base" in said()
+        said("--done", "")
+        assert "pi64 is not built: its base" in said()
+    # An image of another device is built by hand only.
+    assert "that is NOT tested; make image test-image DEVICE=pi5\n" in said()
+    said("--done", "pi5")
+    assert [line.partition(" is ")[0] for line in said().splitlines()] == ["image: pi5", "image: pi64"]
+    (image / "config/pi5.sh").write_text("after")
+    assert "pi64 is not built" in said() and "make test-image\n" not in said()
 
 
 # --- which system starts next ---------------------------------------------------------------------------

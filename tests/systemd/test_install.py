@@ -182,6 +182,14 @@ def test_an_upgrade_leaves_stopped_what_was_and_starts_what_is_new(live: Machine
     assert asked(live, "enable") == asked(live, "start") == [["lamplighter-sync.timer"]]
 
 
+def test_what_is_enabled_is_enabled_again_where_its_unit_has_changed(live: Machine) -> None:
+    for name in ("lamplighter-mqtt.service", "lamplighter-coap.service"):  # the second one was disabled
+        (live.root / "etc/systemd/system" / name).write_text("old")
+    live.asked.clear()
+    live.install()
+    assert (asked(live, "enable"), asked(live, "start")) == ([["lamplighter-mqtt.service"]], [])
+
+
 def test_byte_code_is_not_compiled_with_the_callers_folder_in_the_path(live: Machine) -> None:
     [compiled] = [command for command in live.asked if "compileall" in command]
     assert list(compiled[1:4]) == ["-P", "-m", "compileall"]

@@ -200,6 +200,24 @@ def test_a_damaged_environment_leaves_no_service_out(machine: Machine) -> None:
     machine.wait(lambda: all_is_well(machine), 60, "the services")
 
 
+def test_a_port_that_another_program_had_comes_back_in_both_families(machine: Machine) -> None:
+    machine("systemctl stop lamplighter.target")
+    machine.wait(lambda: machine.show("lamplighter-http.socket", "ActiveState") == "inactive", 60, "the end")
+    listening = 'import signal, socket; one = socket.create_server(("0.0.0.0", 8443)); signal.pause()'
+    machine(f"systemd-run --unit=other-program python3 -c '{listening}' 2>&1")
+    machine.wait(lambda: ":20FB 00000000:0000 0A" in machine("cat /proc/net/tcp"), 60, "the other program")
+    machine.code("systemctl start lamplighter.target")
+    machine.wait(lambda: int(machine.show("lamplighter-gateway", "NRestarts")) > 1, 60, "another try")
+    assert machine.show("lamplighter-http.socket", "ActiveState") == "failed"
+    machine("systemctl stop other-program")
+    for host in ("127.0.0.1", "[::1]"):
+        asked = f"curl --silent --insecure --fail https://{host}:8443/ca.pem"
+        machine.wait(lambda asked=asked: machine.code(asked) == 0, 60, host)  # type: ignore[misc]
+    # If the gateway had begun before the port was free, it has opened it itself, and systemd does at its next start.
+    machine("systemctl restart lamplighter-gateway")
+    machine.wait(lambda: all_is_well(machine), 60, "the services")
+
+
 def test_an_adapter_that_is_not_wanted_any_more_ends(machine: Machine) -> None:
     before = (machine.root / SETTINGS[1:]).read_text()
     machine.put(SETTINGS, before + "[coap]\nenabled = false\n")

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.addresses import local_url, plain_addresses
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.gates.opening import Protection
+from lamplighter.gateway.monitoring.adapter_services import AdapterServices
 from lamplighter.gateway.service.adapter_process import (
     FIRST_STEP_S,
     AdapterConfiguration,
@@ -338,6 +340,7 @@ class StuckRunner:
     def __init__(self) -> None:
         self.asked = 0
         self.figures = self
+        self.adapter_services = AdapterServices(Settings, Counter({"coap": 1}))
 
     def status(self) -> dict[str, Any]:
         return {**FIGURES, "counters": {"updates": 0}}

@@ -83,6 +83,16 @@ def test_services_can_do_next_to_nothing_to_the_machine(service: Path) -> None:
     assert float(found[1]) <= EXPOSURE_MAX
 
 
+def test_memory_limits_are_documented() -> None:
+    limits = {path.stem: unit(path.name)["Service"]["MemoryMax"] for path in SERVICES}
+    assert limits.pop("lamplighter-gateway") == "70%" and limits.pop("lamplighter-mqtt") == "128M"
+    assert set(limits.values()) == {"192M"}
+    text = " ".join(OPERATIONS.read_text().split())
+    assert (
+        "the gateway 70 % of the machine's memory, the MQTT adapter 128 MB, the other adapters and sync 192 MB" in text
+    )
+
+
 @each_row("name", LONG_RUNNING)
 def test_services_are_restarted_for_good(name: str) -> None:
     service = unit(f"lamplighter-{name}.service")

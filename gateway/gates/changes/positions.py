@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from lamplighter.engine.access import Graphs
-from lamplighter.engine.client.files import read_file
+from lamplighter.engine.client.files import own_problem, read_file
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.disk import Disk
@@ -150,11 +150,15 @@ class PositionsOf:
         except FileNotFoundError:
             key = secrets.token_bytes(_KEY_BYTES)
         except OSError as error:
-            raise ConfigurationError(f"{path}: {error.strerror}; the key of positions is stored there") from error
+            raise ConfigurationError(
+                f"{path}: {own_problem(error, path, 'the key of positions is stored there')}"
+            ) from error
         try:
             self._disk.write_file(path, [key])
         except OSError as error:
-            raise ConfigurationError(f"{path}: {error.strerror}; the key of positions is stored there") from error
+            raise ConfigurationError(
+                f"{path}: {own_problem(error, path, 'the key of positions is stored there')}"
+            ) from error
         return key
 
 

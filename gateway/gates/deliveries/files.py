@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from lamplighter.engine.client.files import json_document, read_file
+from lamplighter.engine.client.files import json_document, own_problem, read_file
 from lamplighter.engine.client.state_files import file_content
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
@@ -92,7 +92,9 @@ class SecretKeys:
         try:
             key = read_file(self._path, follow=False) if self._path.exists() else self._new_key()
         except OSError as error:
-            raise ConfigurationError(f"{self._path}: {error.strerror}; the key of signatures is there") from error
+            raise ConfigurationError(
+                f"{self._path}: {own_problem(error, self._path, 'the key of signatures is there')}"
+            ) from error
         if len(key) != _KEY_BYTES or not any(key):  # a power cut leaves zeros, which anybody could guess
             raise ConfigurationError(
                 f"{self._path} is damaged; remove it, and register the deliveries again: their secrets change"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lamplighter.gateway.monitoring.brokers import Brokers
-from lamplighter.gateway.monitoring.health.components import NOT_RUNNING, Component, Reports, not_ok, one_line
+from lamplighter.gateway.monitoring.health.components import Component, Reports, not_ok, one_line
 from lamplighter.gateway.state.outcomes import ApplicationOutcomes, Outcomes
 
 
@@ -37,10 +37,12 @@ class PeerComponents:
         known = self._brokers.coap_devices()
         if known is None:
             return []
+        if self._brokers.coap_is_deaf():
+            cure = "stop the program that has its port (`ss -lnup` shows it), or name another, coap.server.port"
+            return [not_ok("coap", "degraded", "the server for devices does not listen, and tries again", cure)]
         if self._brokers.adapters["coap"] or not known or not self._brokers.lasting(None):
             return [Component(name="coap")]
-        cure = "start it: systemctl start lamplighter-coap, or lamplighter coap"
-        return [not_ok("coap", "failed", NOT_RUNNING, cure)]
+        return [self._absent("coap")]
 
     def _polled_components(self) -> list[Component]:
         """Of each adapter for polled devices that the settings enable."""
@@ -49,9 +51,11 @@ class PeerComponents:
             if self._brokers.adapters[kind] or not self._brokers.lasting(None):
                 found.append(Component(name=kind))
             else:
-                cure = f"start it: systemctl start lamplighter-{kind}, or lamplighter {kind}"
-                found.append(not_ok(kind, "failed", NOT_RUNNING, cure))
+                found.append(self._absent(kind))
         return found
+
+    def _absent(self, kind: str) -> Component:
+        return not_ok(kind, "failed", *self._brokers.services.absence(kind))
 
 
 class ApplicationComponents:

@@ -7,8 +7,6 @@ from typing import Any
 
 from lamplighter.gateway.cli.status_command import ABSENT, status_lines
 from lamplighter.gateway.clock import iso
-from lamplighter.gateway.monitoring.health.components import NOT_RUNNING
-from lamplighter.gateway.systemd import UnitState
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 
@@ -59,18 +57,6 @@ def test_a_time_that_cannot_be_read_is_left_out() -> None:
     bad = component("clock", "degraded", "not set")
     for since in (None, "", "now", 3):
         assert any(line.split() == ["clock", "degraded", "not", "set"] for line in lines(bad | {"since": since}))
-
-
-def test_an_adapter_that_fails_again_and_again_is_described_by_its_own_words() -> None:
-    words = {
-        "lamplighter-coap.service": UnitState("coap", "activating", "auto-restart", "exit-code", "7"),
-        "lamplighter-modbus.service": UnitState("modbus", "inactive", "dead", "success", "0"),
-    }
-    components = [component(name, "failed", NOT_RUNNING, "start it") for name in ("coap", "modbus", "http-devices")]
-    found = "\n".join(status_lines({"components": components}, NOW, words.get))
-    assert f"{NOT_RUNNING}: coap: activating (auto-restart), exit-code, restarted 7 times; `journalctl" in found
-    assert found.count("-> start it") == 2, "of those that were stopped"
-    assert "\n".join(lines(*components)).count("-> start it") == 3, "nobody knows the services of another machine"
 
 
 def test_the_status_of_a_gateway_of_another_version_shows_what_it_has() -> None:

@@ -41,6 +41,35 @@ def test_a_host_that_is_no_address_is_named_with_the_reason() -> None:
         tcp_listener("http", "203.0.113.5", 0, 1000)
 
 
+def answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=60).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("host", "answering"), [("::", [True, True]), ("0.0.0.0", [True, False])])
+def test_every_address_is_of_both_families(host: str, answering: list[bool]) -> None:
+    listener = tcp_listener("security", host, 0, 1000)
+    with closing(listener.socket):
+        assert [answers(one, listener.port) for one in ("127.0.0.1", "::1")] == answering
+
+
+def test_every_address_is_of_one_family_without_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    listener = tcp_listener("security", "::", 0, 1000)
+    with closing(listener.socket):
+        assert listener.socket.getsockname()[0] == "0.0.0.0"
+
+
+def test_an_address_that_is_taken_is_written_as_in_a_url() -> None:
+    with closing(tcp_listener("security", "0.0.0.0", 0, 1000).socket) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=rf"cannot listen on \[::\]:{port}: Address already in use"):
+            tcp_listener("security", "::", port, 1000)
+
+
 @pytest.mark.parametrize("passed", [False, True], ids=["its own", "passed by systemd"])
 def test_more_connections_than_a_gate_may_have_take_no_files(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, passed: bool

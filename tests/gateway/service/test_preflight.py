@@ -192,7 +192,7 @@ def test_a_password_in_a_destination_is_refused(tmp_path: Path) -> None:
 def test_sockets_that_the_network_reaches_need_security(service: Path) -> None:
     units = UNITS.format(http=8443, ws=9443, state="active")
     [fault] = found(service, settings(), units).faults
-    assert fault.startswith("security.enabled is false, and systemd listens at :::8443, which other machines reach")
+    assert fault.startswith("security.enabled is false, and systemd listens at [::]:8443, which other machines reach")
     assert found(service, settings(security={"plain_on_network": True}), units).faults == []
     assert found(service, settings(**SECURE), units).faults == []
 
@@ -207,8 +207,12 @@ def test_secrets_of_services_are_looked_up_in_the_credential_store(service: Path
     assert [fault.split(": ")[1] for fault in faults] == ["mqtt.password_file", "sync.options_file"]
     assert str(service / "credstore" / "lamplighter.sync-options") in faults[1], "where it looked"
     (service / "credstore").mkdir()
+    (service / "credstore" / "lamplighter.mqtt-password").mkdir()
+    (service / "credstore" / "lamplighter.sync-options").touch()
+    assert len(found(service, made, units).faults) == 2, "neither has a secret"
+    (service / "credstore" / "lamplighter.mqtt-password").rmdir()
     for name in ("lamplighter.mqtt-password", "lamplighter.sync-options"):
-        (service / "credstore" / name).write_text("")
+        (service / "credstore" / name).write_text("word")
     assert found(service, made, units).faults == []
 
 

@@ -150,20 +150,20 @@ async def test_state_of_an_actuator_is_unconfirmed_after_each_absence_until_its_
                 here, counters = adapter.brokers["default"].inbox, adapter.counters
                 await here.subscribed.wait()
                 await publish(broker, "lamp", "on")
-                await until(reported, ["true"])
-                await until(doubted, [])
+                await until_it_is(reported, ["true"])
+                await until_it_is(doubted, [])
                 connections = counters.connections
                 await asyncio.to_thread(broker.stop)
                 await asyncio.to_thread(broker.start)
-                await until(doubted, ["true"])
+                await until_it_is(doubted, ["true"])
                 async with asyncio.timeout(TIMEOUT_S):
                     while counters.connections == connections or not here.subscribed.is_set():
                         await asyncio.sleep(0.02)
                 await publish(broker, "lamp", "on")
-                await until(doubted, [])
+                await until_it_is(doubted, [])
                 await publish(broker, "lamp", "on", retain=True)
             async with mqtt_adapter(addresses, broker, Mapping([], [made]), switches=True) as adapter:
-                await until(doubted, ["true"])
+                await until_it_is(doubted, ["true"])
                 async with asyncio.timeout(TIMEOUT_S):
                     while not adapter.counters.received:  # the message that the broker had stored confirms nothing
                         await asyncio.sleep(0.02)
