@@ -412,7 +412,9 @@ _Claim = tuple[str, ...]
 def _reads(device: Device, sensor: Sensor) -> tuple[_Claim, _Claim]:
     """The value, which only one device may have, and its topic, to which no other device may write."""
     topic = sensor.table["topic"]
-    return ("value", device.broker, topic, sensor.table.get("member", "")), ("topic", device.broker, topic)
+    place = sensor.table.get("member") or sensor.table.get("template", "")
+    chosen = sorted(map(str, sensor.table.get("where", {}).items()))
+    return ("value", device.broker, topic, place, *chosen), ("topic", device.broker, topic)
 
 
 def _writes(device: Device, actuator: Actuator) -> _Claim:
