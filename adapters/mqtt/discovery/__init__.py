@@ -2,7 +2,6 @@
 
 A module a format: homeassistant, zigbee2mqtt, tasmota, shelly, sparkplug. Of Home Assistant's: homeassistant_keys: what
 keys are called and mean; homeassistant_templates: Jinja; homeassistant_entities: what entities have in common;
-homeassistant_components, homeassistant_lights: each kind of entity; light_templates: commands of lights.
-declared: which keys of an announcement are read, and what is left out; announced: what a format's functions
-return; announcements: all announcements of all brokers, joined to devices, each topic and identity with one owner.
+homeassistant_components, homeassistant_lights, homeassistant_appliances: each kind of entity; light_templates: commands of
+lights. declared: which keys of an announcement are read, and what is left out; announced: what a format's functions return; announcements: all announcements of all brokers, joined to devices, each topic and identity with one owner.
 """

@@ -7,6 +7,7 @@ from typing import Any
 
 from lamplighter.adapters.devices.draft import Draft, json_text, plain
 from lamplighter.adapters.mqtt.discovery.declared import Declared
+from lamplighter.adapters.mqtt.discovery.homeassistant_appliances import READERS, ApplianceEntity
 from lamplighter.adapters.mqtt.discovery.homeassistant_entities import AnnouncedEntity, words_of
 from lamplighter.adapters.mqtt.discovery.homeassistant_keys import BINARY, INVERTED, MEASURED
 from lamplighter.adapters.mqtt.discovery.homeassistant_lights import LightEntity
@@ -14,25 +15,27 @@ from lamplighter.adapters.mqtt.discovery.homeassistant_templates import ValuePla
 
 _TEXTS = {"date", "enum", "timestamp"}
 """Device classes of sensors whose values are no numbers."""
-_EVENT_TYPE = r'"event_type": *"([^"]+)"'
+_EVENT_TYPE = r'"event_type" ?: ?"([^"]{1,80})"'
 """In the JSON text that the template of an event gives."""
 
 
 def read_entity(draft: Draft, name: str, config: Declared) -> bool:
     """Reads an entity into the draft of its device. Returns whether it is understood; if not, that is a problem."""
     component = config.get("platform")
-    kind = LightEntity if component == "light" else UsualEntity
+    name_of = component if isinstance(component, str) else ""
+    kind = LightEntity if name_of == "light" else ApplianceEntity if name_of in READERS else UsualEntity
     entity = kind(draft, name, config)
     try:
         if not isinstance(config.get("~", ""), str):
             raise ValueError("the base topic ~ is not a text")
         if isinstance(entity, LightEntity):
             entity.light()
+        elif isinstance(entity, ApplianceEntity):
+            READERS[name_of](entity)
+        elif name_of in _READERS:
+            _READERS[name_of](entity)
         else:
-            reader = _READERS.get(component) if isinstance(component, str) else None
-            if reader is None:
-                raise ValueError(f"the component {plain(component)!r} is not supported")
-            reader(entity)
+            raise ValueError(f"the component {plain(component)!r} is not supported")
         entity.read_availability()
     except ValueError as error:
         draft.problem(f"{plain(entity.key)}: {error}")
@@ -116,7 +119,8 @@ class UsualEntity(AnnouncedEntity):
             raise ValueError("a word of state_open, state_closed and so on is not a text")
         words = {json_text(word) or state: state for word, state in zip(own, states, strict=True)}
         more: dict[str, Any] = {"words": words} if any(own) else {}
-        self.value(kind, "state_topic", "value_template", "text", **more)
+        if any(own) or self._get("state_topic", "") != self._config.get("position_topic"):
+            self.value(kind, "state_topic", "value_template", "text", **more)
         words = {word: self._config.get(f"payload_{word.lower()}", word) for word in ("OPEN", "CLOSE", "STOP")}
         # JSON null says that the device cannot do it.
         can = {word: text for word, text in words.items() if text is not None}
