@@ -18,17 +18,39 @@ import msgspec
 from lamplighter.adapters.devices.device import Actuator, Device, Problem, Sensor, Table
 from lamplighter.adapters.devices.draft import ACTUATORS_MAX, SENSORS_MAX
 from lamplighter.adapters.devices.problems import left_out_problems
-from lamplighter.adapters.mqtt.discovery import homeassistant, shelly, sparkplug, tasmota, zigbee2mqtt
+from lamplighter.adapters.mqtt.discovery import (
+    ahoydtu,
+    chirpstack,
+    evcc,
+    homeassistant,
+    homie4,
+    homie5,
+    opendtu,
+    rtl433,
+    shelly,
+    sparkplug,
+    tasmota,
+    theengs,
+    thethings,
+    wled,
+    zigbee2mqtt,
+)
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined
 
 SomePart = TypeVar("SomePart", Sensor, Actuator)
 
 FORMATS: dict[str, Format] = {
-    one.FORMAT.name: one.FORMAT for one in (zigbee2mqtt, tasmota, shelly, sparkplug, homeassistant)
+    one.FORMAT.name: one.FORMAT
+    for one in (
+        *(zigbee2mqtt, tasmota, shelly, sparkplug),
+        *(homie4, homie5, wled, opendtu, ahoydtu, evcc),
+        *(chirpstack, rtl433, theengs, thethings),
+        homeassistant,
+    )
 }
 """By name. The native formats come first, since Home Assistant's announces the same devices again."""
 
-PARTS_MAX = 100
+PARTS_MAX = 400
 """Of one device."""
 PARTS_PER_DEVICE_MEAN = 40
 """Parts of all devices are bounded by `devices_max` times this."""

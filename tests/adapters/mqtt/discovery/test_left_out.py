@@ -76,7 +76,35 @@ def test_of_the_usual_announcements_nothing_else_is_left_out() -> None:
     }
 
 
-@pytest.mark.parametrize("name", FORMATS)
+TOPIC_TREES = {"opendtu": "solar/116183211204/", "ahoydtu": "inverter/HM-600/", "evcc": "evcc/site/"}
+"""Formats whose values have a topic each, and the beginning of the topics of a device."""
+LEARNT = ("chirpstack", "rtl433", "theengs", "thethings")
+"""Formats of which a new member is a value."""
+
+
+@pytest.mark.parametrize("name", TOPIC_TREES)
+def test_a_new_topic_is_told(name: str) -> None:
+    reasons = left_out(*messages_of(name), (f"{TOPIC_TREES[name]}{NEW}/x", b"1"))
+    assert NEW in str(reasons) and len(reasons) == 1
+    assert not left_out(*messages_of(name), (f"other/{NEW}", b"1"))
+
+
+@pytest.mark.parametrize("name", LEARNT)
+def test_a_new_member_is_told_or_a_value(name: str) -> None:
+    usual = messages_of(name)
+    told = values = untold = 0
+    for number, (topic, payload) in enumerate(usual):
+        for changed in with_key(json.loads(payload)):
+            messages = [*usual[:number], (topic, json.dumps(changed).encode()), *usual[number + 1 :]]
+            known = Announcements(FORMATS, devices_max=20)
+            found = [known.read("", *message) for message in messages]
+            is_told = NEW in str([one.left_out for one in found])
+            is_value = NEW in str([device.sensors for one in found for device in one.devices])
+            told, values, untold = told + is_told, values + is_value, untold + (not is_told and not is_value)
+    assert values >= 1 and untold == UNTOLD.get(name, 0), (told, values, untold)
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {*TOPIC_TREES, *LEARNT, "wled", "homie"}))
 def test_a_new_key_of_any_object_is_told(name: str) -> None:
     """The mechanism for all formats: nothing has to be done for a key to be told, but for it to be harmless."""
     if name == "sparkplug":
@@ -95,7 +123,7 @@ def test_a_new_key_of_any_object_is_told(name: str) -> None:
     assert untold == UNTOLD.get(name, 0), (told, untold)
 
 
-UNTOLD = {"zigbee2mqtt": 10, "homeassistant": 5, "shelly": 8}
+UNTOLD = {"zigbee2mqtt": 10, "homeassistant": 5, "shelly": 8, "chirpstack": 7, "thethings": 7, "theengs": 1}
 """Objects in which a new key says nothing: of devices that are not used, and within keys that are harmless."""
 
 
