@@ -247,9 +247,9 @@ def test_topics_and_components_of_a_shelly_that_are_not_read_are_told() -> None:
     usual = list(announcements("shelly"))
     told = left_out(*usual, ("shellies/shellyswitch25-B929CC/longpush/0", b"1"))
     assert told == {"shelly/98F4ABB929CC": ["not used: topics: longpush/0"]}
-    params = {"ts": 1.0, "rgb:0": {"id": 0}, "switch:0": {"id": 0, "output": True, "phase": 2}, "wifi": {"rssi": -1}}
+    params = {"ts": 1.0, "dali:0": {"id": 0}, "switch:0": {"id": 0, "output": True, "phase": 2}, "wifi": {"rssi": -1}}
     event = {"src": "shellyx-000000000001", "method": "NotifyStatus", "params": params}
-    assert only(left_out(("a/events/rpc", json.dumps(event).encode()))) == "rgb:0, switch:0.phase"
+    assert only(left_out(("a/events/rpc", json.dumps(event).encode()))) == "dali:0, switch:0.phase"
 
 
 def test_metrics_of_other_types_are_told() -> None:
