@@ -221,8 +221,8 @@ def test_an_announcement_that_waits_for_another_one_is_told() -> None:
 @each_row(
     ("change", "reason"),
     [
-        ({"swc": [0, -1]}, "switches (swc), but for those in the telemetry"),
-        ({"btn": [1, 0]}, "buttons (btn)"),
+        ({"swc": [0, -1]}, "switches (swc), but for those in the telemetry, without SetOption114"),
+        ({"btn": [1, 0]}, "buttons (btn), which send nothing without SetOption73"),
         ({"if": 1}, "the speed of the fan (if)"),
         ({"sht": [[-90, 90, 3]]}, "the slats of shutters (sht)"),
         ({"so": {"4": 1, "17": 0, "30": 0}}, "so.4"),
