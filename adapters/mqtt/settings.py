@@ -15,7 +15,7 @@ PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 
 DiscoveryFormat = Literal[
     "homeassistant", "zigbee2mqtt", "tasmota", "shelly", "sparkplug", "homie", "homie5", "chirpstack", "thethings",
-    "rtl433", "theengs", "wled", "opendtu", "ahoydtu", "evcc",
+    "rtl433", "theengs", "wled", "opendtu", "ahoydtu", "evcc", "victron",
 ]  # fmt: skip
 
 FIRST_BROKER = "default"

@@ -32,6 +32,7 @@ from lamplighter.adapters.mqtt.discovery import (
     tasmota,
     theengs,
     thethings,
+    victron,
     wled,
     zigbee2mqtt,
 )
@@ -43,7 +44,7 @@ FORMATS: dict[str, Format] = {
     one.FORMAT.name: one.FORMAT
     for one in (
         *(zigbee2mqtt, tasmota, shelly, sparkplug),
-        *(homie4, homie5, wled, opendtu, ahoydtu, evcc),
+        *(homie4, homie5, wled, opendtu, ahoydtu, evcc, victron),
         *(chirpstack, rtl433, theengs, thethings),
         homeassistant,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from lamplighter.adapters.devices.device import Table
@@ -15,6 +16,8 @@ from lamplighter.adapters.mqtt.discovery.announced import Announced, Group, Join
 from lamplighter.adapters.mqtt.discovery.measured import Meaning
 
 BELOW_CHARS_MAX = 120
+TOPICS_MAX = 4_096
+"""Of which it is remembered what they have."""
 BITS: tuple[tuple[str, Any], ...] = (("on", ("1", "true")), ("off", ("0", "false")))
 _LEFT_OUT, _TEXT = "-", "="
 Leaves = tuple[tuple[str, Meaning], ...]
@@ -27,6 +30,7 @@ class TopicTree:
 
     def __init__(self, leaves: Leaves, *, texts: Mapping[str, str], harmless: str) -> None:
         self._leaves = [(re.compile(pattern), found) for pattern, found in leaves]
+        self._meaning = lru_cache(TOPICS_MAX)(self._find)
         self._texts = texts
         self._harmless = re.compile(harmless)
 
@@ -72,5 +76,5 @@ class TopicTree:
         complete(draft, sensors)
         return Joined.of(draft, draft.problems, whole=False)
 
-    def _meaning(self, below: str) -> Meaning | None:
+    def _find(self, below: str) -> Meaning | None:
         return next((found for pattern, found in self._leaves if pattern.fullmatch(below)), None)

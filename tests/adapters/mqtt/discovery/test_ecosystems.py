@@ -23,9 +23,12 @@ from tests.support.announcements import announcements
 from tests.support.mutations import mutated
 from tests.support.tables import each_row
 
-NAMES = ("homie", "homie5", "chirpstack", "thethings", "rtl433", "theengs", "wled", "opendtu", "ahoydtu", "evcc")
+NAMES = (
+    "homie", "homie5", "chirpstack", "thethings", "rtl433", "theengs", "wled", "opendtu", "ahoydtu", "evcc", "victron",
+)  # fmt: skip
 UPLINK = "application/5f7a1c1e-7d0f-4a5e-9f51-0a5b1f1d2c3b/device/a84041000181c061/event/up"
 BOILER, GREENHOUSE = "homie/boiler-room/heating", "homie/5/greenhouse-1"
+GX = "victron/c0619ab1c2d3_system_0~4086cf114914"
 Row = tuple[str, str, str, str]
 SAID: dict[str, list[Row]] = {
     "homie": [
@@ -48,6 +51,20 @@ SAID: dict[str, list[Row]] = {
     "opendtu": [
         ("opendtu/116183211204/0.power", "solar/116183211204/0/power", "301.5", "301.5"),
         ("opendtu/116183211204/status.producing", "solar/116183211204/status/producing", "0", "false"),
+    ],
+    "victron": [
+        (
+            f"{GX}/Dc.Battery.Soc",
+            "N/c0619ab1c2d3/system/0/Dc/Battery/Soc",
+            '{"value": 81.5}',
+            "81.5",
+        ),
+        (
+            f"{GX}/Relay.0.State",
+            "N/c0619ab1c2d3/system/0/Relay/0/State",
+            '{"value": 1}',
+            "true",
+        ),
     ],
     "ahoydtu": [("ahoydtu/HM-600/ch0.P_AC", "inverter/HM-600/ch0/P_AC", "0.0", "0.0")],
     "evcc": [
@@ -124,6 +141,8 @@ def test_what_a_message_says(name: str) -> None:
         ("opendtu", "opendtu/116183211204", "limit", "60",
          ("solar/116183211204/cmd/limit_nonpersistent_relative", "60")),
         ("evcc", "evcc/loadpoints_1~786bb5f7395e", "mode", "now", ("evcc/loadpoints/1/mode/set", "now")),
+        ("victron", GX, "Relay.0.State", "true",
+         ("W/c0619ab1c2d3/system/0/Relay/0/State", '{"value": 1}')),
         ("evcc", "evcc/site", "prioritySoc", "40", ("evcc/site/prioritySoc/set", "40")),
     ],
 )  # fmt: skip
@@ -249,8 +268,11 @@ def test_fuzzed_messages_give_no_wrong_value(name: str, amounts: Amounts) -> Non
         for sensor, path, _ in MEMBERS.get(name, ()):
             if sensor in values:
                 assert same(values[sensor], member(json.loads(payload, parse_float=Decimal), path)), about
-        if name in SAID:
+        if name == "victron":
+            text = str(json.loads(payload, parse_float=Decimal)["value"]).lower() if values else ""
+        elif name in SAID:
             text = payload.decode(errors="replace").strip()
+        if name in SAID:
             for sensor, said in values.items():
                 # Each brightness but 0 is a lamp that is on.
                 true = "1" if sensor == "wled/a1b2c3/light" and text in BRIGHT else text

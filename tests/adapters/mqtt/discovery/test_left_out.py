@@ -76,7 +76,10 @@ def test_of_the_usual_announcements_nothing_else_is_left_out() -> None:
     }
 
 
-TOPIC_TREES = {"opendtu": "solar/116183211204/", "ahoydtu": "inverter/HM-600/", "evcc": "evcc/site/"}
+TOPIC_TREES = {
+    "opendtu": "solar/116183211204/", "ahoydtu": "inverter/HM-600/", "evcc": "evcc/site/",
+    "victron": "N/c0619ab1c2d3/system/0/",
+}  # fmt: skip
 """Formats whose values have a topic each, and the beginning of the topics of a device."""
 LEARNT = ("chirpstack", "rtl433", "theengs", "thethings")
 """Formats of which a new member is a value."""
@@ -84,7 +87,7 @@ LEARNT = ("chirpstack", "rtl433", "theengs", "thethings")
 
 @pytest.mark.parametrize("name", TOPIC_TREES)
 def test_a_new_topic_is_told(name: str) -> None:
-    reasons = left_out(*messages_of(name), (f"{TOPIC_TREES[name]}{NEW}/x", b"1"))
+    reasons = left_out(*messages_of(name), (f"{TOPIC_TREES[name]}{NEW}/x", b'{"value": 1}'))
     assert NEW in str(reasons) and len(reasons) == 1
     assert not left_out(*messages_of(name), (f"other/{NEW}", b"1"))
 
