@@ -133,7 +133,7 @@ def add_actuator(draft: Draft, topic: str, component: str, key: str, kind: str, 
     if name in ("thermostat", "blutrv"):
         _thermostat(draft, topic, name, key, kind, state, call)
     elif name in _METHODS:
-        _switched(draft, topic, component, key, kind, state, lambda params: call(f"{_METHODS[name]}.Set", params))
+        _add_light(draft, topic, component, key, kind, state, lambda params: call(f"{_METHODS[name]}.Set", params))
     elif kind == "gateway:cover":
         calls = {"OPEN": call("Cover.Open"), "CLOSE": call("Cover.Close"), "STOP": call("Cover.Stop")}
         draft.actuator(key, kind, topic, values=calls)
@@ -142,7 +142,7 @@ def add_actuator(draft: Draft, topic: str, component: str, key: str, kind: str, 
         draft.actuator(key, kind, topic, payload=payload, state=state, minimum=0, maximum=100)
 
 
-def _switched(
+def _add_light(
     draft: Draft, topic: str, component: str, key: str, kind: str, state: Table | None, call: Callable[[str], str]
 ) -> None:
     """Switches and lights. call: the method with these parameters."""
