@@ -202,7 +202,7 @@ def _default(value: Any, default_value: Any = "", boolean: bool = False) -> Any:
 
 def _replace(value: Any, old: Any, new: Any, count: Any = -1) -> str:
     whole, before, after = text(value), text(old), text(new)
-    if len(whole) + whole.count(before) * len(after) > TEXT_CHARS_MAX:
+    if len(whole) + whole.count(before) * (len(after) - len(before)) > TEXT_CHARS_MAX:
         raise PayloadError(f"a text in the template has more than {TEXT_CHARS_MAX} characters")
     return whole.replace(before, after, -1 if count is None else count)
 

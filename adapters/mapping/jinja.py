@@ -34,7 +34,7 @@ from lamplighter.adapters.mapping.values import TEXT_CHARS_MAX
 from lamplighter.engine.errors import PayloadError
 
 TEMPLATE_CHARS_MAX = 2_000
-NODES_MAX, DEPTH_MAX = 400, 24
+NODES_MAX, DEPTH_MAX = 400, 60
 NODE_STEPS = 40_000
 """Of a part of a template, as `expressions.STEPS_MAX` counts them: looking for an item in the longest list."""
 TEMPLATES_MAX = 1_000

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from lamplighter.adapters.devices.device import Device
-from lamplighter.adapters.literals import nil_reason
-from lamplighter.adapters.mapping import CommandTable, Mapping, StreamRule, StreamTable, command_rule
-from lamplighter.adapters.mapping.command_payloads import command_payload
-from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
-from lamplighter.engine.terms import lexical, literal
-from lamplighter.ontology.vocabulary import PREFIXES
+from tests.support.announced_readings import mapping_of, sent, values_of
 from tests.support.tables import each_row
 
-NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 VACUUM = {"stat_t": "v/state", "cmd_t": "v/cmd", "set_fan_spd_t": "v/fan", "fanspd_lst": ["low", "max"]}
 ALARM = {"stat_t": "a/state", "cmd_t": "a/set", "sup_feat": ["arm_home", "arm_away"], "cod_arm_req": False}
 MOWER = {"act_stat_t": "m/a", "act_val_tpl": "{{ value_json.a }}", "dock_cmd_t": "m/d", "strt_mw_cmd_t": "m/s"}
@@ -72,22 +63,9 @@ def announce(component: str, config: dict[str, Any]) -> tuple[Device, list[str]]
 
 def readings(device: Device, topic: str, payload: str) -> dict[str, str]:
     """What a message says, by the keys of the sensors."""
-    tables = [one.table | {"property": f"http://e/{one.kind.replace(':', '/')}"} for one in device.sensors]
-    rules = [
-        StreamRule(msgspec.convert(table, StreamTable), prefixes=PREFIXES, base_iri="http://e/", place=one.key)
-        for one, table in zip(device.sensors, tables, strict=True)
-    ]
-    found = Mapping(rules).readings(topic, payload.encode(), retained=False, received=NOON)
-    values = [one for one in found if isinstance(one, Reading)]
-    assert len(values) == len(found), found
-    return {one.stream.rule: nil_reason(one.value) or lexical(one.value) for one in values}
-
-
-def sent(device: Device, key: str, state: str) -> tuple[str, str]:
-    (command,) = [one.command for one in device.actuators if one.key == key]
-    table = msgspec.convert(command, CommandTable)
-    rule = command_rule(table, prefixes=PREFIXES, base_iri="http://e/", place=key)
-    return table.topic, command_payload(rule, literal(state)).decode()
+    values, refused = values_of(mapping_of([device]), topic, payload.encode())
+    assert not refused
+    return {name.rpartition("/")[2]: value for name, value in values.items()}
 
 
 @each_row(
