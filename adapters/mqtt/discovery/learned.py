@@ -84,11 +84,12 @@ def learned_parts(
         if count >= MEMBERS_MAX:
             left_out = [*left_out, f"more than {MEMBERS_MAX} values of a message"]
             break
-        name = json.dumps([*path], ensure_ascii=False)
+        # Of a value that changes its kind, both kinds are parts: the device changes once, not with each message.
+        name = json.dumps([payload, *path], ensure_ascii=False)
         if payload is None or len(name) > PART_CHARS_MAX:
             left_out = [*left_out, ".".join(map(str, path))]
         else:
-            parts[group, name] = [payload, *place]
+            parts[group, name] = place
     parts |= {(group, _LEFT_OUT + plain(name)): None for name in left_out}
     parts[group, _ABOUT] = dict(about)
     return Announced(parts, adds=True)
@@ -112,9 +113,7 @@ def learned_device(
     texts = DeviceTexts(about.get("name", ""), about.get("manufacturer", ""), about.get("model", ""))
     draft = Draft(format_name, group, broker=broker, topic=group, about=texts)
     draft.leave_out(name.removeprefix(_LEFT_OUT) for name in parts if name.startswith(_LEFT_OUT))
-    for name in sorted(name for name in parts if name.startswith("[")):
-        payload, topic, where = parts[name]
-        path: Path = tuple(json.loads(name))
+    for path, payload, topic, where in _values(parts):
         said = next(str(step) for step in reversed(path) if isinstance(step, str))
         if said in harmless:
             continue
@@ -130,3 +129,16 @@ def learned_device(
         draft.sensor(key, found.kind, topic, found.payload, label=label, member=path, unit=found.unit, **more)
     complete(draft)
     return Joined.of(draft, draft.problems, whole=False)
+
+
+def _values(parts: Mapping[str, Any]) -> Iterator[tuple[Path, Payload, str, dict[str, str | int]]]:
+    """Path, kind, topic and choice of messages of each value, in order of the paths. Of several kinds, it is a text."""
+    kinds: dict[Path, set[Payload]] = {}
+    places: dict[Path, tuple[str, dict[str, str | int]]] = {}
+    for name in parts:
+        if name.startswith("["):
+            payload, *steps = json.loads(name)
+            kinds.setdefault(tuple(steps), set()).add(payload)
+            places[tuple(steps)] = parts[name]
+    for path in sorted(kinds, key=str):
+        yield path, min(kinds[path]) if len(kinds[path]) == 1 else "text", *places[path]

@@ -218,6 +218,17 @@ def test_a_device_that_two_radios_hear_is_one_device() -> None:
     assert len(devices) == len(messages) and not problems
 
 
+def test_a_value_that_changes_its_kind_changes_the_device_once() -> None:
+    known = Announcements(FORMATS, devices_max=5)
+    changes = [
+        known.read("", "rtl_433/h/events", json.dumps({"model": "X", "id": 1, "level": level}).encode())
+        for level in (1, "low", 2, "high", 3, True, None, 4)
+    ]
+    assert [len(one.devices) for one in changes] == [1, 1, 0, 0, 0, 0, 0, 0]
+    (sensor,) = changes[1].devices[0].sensors
+    assert sensor.table["payload"] == "text"
+
+
 def test_a_homie_device_is_withdrawn_with_its_description() -> None:
     known = Announcements(FORMATS, devices_max=5)
     (topic, payload), *_ = announcements("homie5")
@@ -269,7 +280,7 @@ def test_fuzzed_messages_give_no_wrong_value(name: str, amounts: Amounts) -> Non
             if sensor in values:
                 assert same(values[sensor], member(json.loads(payload, parse_float=Decimal), path)), about
         if name == "victron":
-            text = str(json.loads(payload, parse_float=Decimal)["value"]).lower() if values else ""
+            text = str(json.loads(payload, parse_float=Decimal)["value"]) if values else ""
         elif name in SAID:
             text = payload.decode(errors="replace").strip()
         if name in SAID:
