@@ -123,10 +123,10 @@ print("works")
 FORMAT: Mapping[str, Edit] = {
     "adapters/mqtt/discovery/toy.py": put("device_format.py"),
     "adapters/mqtt/discovery/announcements.py": insert(
-        ("import homeassistant, shelly, sparkplug, tasmota", ", toy"), ("one in (zigbee2mqtt", ", toy")
+        ("mqtt.discovery import (\n", "    toy,\n"), ("*(zigbee2mqtt", ", toy")
     ),
-    "adapters/mqtt/settings.py": insert(('Literal["homeassistant"', ', "toy"')),
-    "lamplighter.toml": insert(('\ndiscovery = ["homeassistant"', ', "toy"')),
+    "adapters/mqtt/settings.py": insert(('    "homeassistant", "zigbee2mqtt"', ', "toy"')),
+    "lamplighter.toml": insert(('\ndiscovery = ["homeassistant", "zigbee2mqtt"', ', "toy"')),
     "docs/devices.md": insert(("| announcements | read | switched |\n| --- | --- | --- | --- |\n", "| `toy` |\n")),
 }
 FORMAT_CHECK = """

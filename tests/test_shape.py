@@ -24,7 +24,6 @@ FUNCTION_LINES_MAX = 60
 LONG = {
     "adapters/devices/output.py: Output": "an actuator is found by rows, rules, queries, targets and devices",
     "adapters/mqtt/adapter.py: MqttAdapter": "brokers, rules, readings and devices meet in it",
-    "adapters/mqtt/discovery/homeassistant.py: _Entity": "a method for each component, over one configuration",
     "cloud_sync/fleet/collection/manifest.py: Manifest": "all queries share one connection and its transactions",
     "engine/client/connection.py: EngineClient": "one socket, and the tables of what is pending on it",
     "engine/core.py: Engine": "the interface of the library",
@@ -92,7 +91,7 @@ IRREGULAR = re.compile(
     "grown|hidden|laid|met|paid|sought|sold|split|stood|struck|sunk|sworn|thought|torn|worn|wound|asked|owed"
 )
 NO_PARTICIPLES = ("need", "feed", "seed", "embed", "shed")
-HOPS = {"classes with many collaborators": 5, "methods that pass on": 19, "functions named by a participle": 275}
+HOPS = {"classes with many collaborators": 5, "methods that pass on": 19, "functions named by a participle": 274}
 """How many there are. A change that has fewer lowers the number; none may raise it."""
 
 

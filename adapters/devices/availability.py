@@ -13,6 +13,9 @@ import msgspec
 
 from lamplighter.adapters.devices.device import Availability, Device, Table
 from lamplighter.adapters.literals import FALSE, TRUE, datetime_term
+from lamplighter.adapters.mapping.jinja import payload_text, value_template
+from lamplighter.adapters.mapping.payloads import Payload
+from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import Term
 from lamplighter.ontology.vocabulary import LAST_SEEN, ONLINE, PLATFORM, RDF_TYPE
 
@@ -121,13 +124,16 @@ def _online(known: _Watched) -> bool:
 def _said(table: Table, payload: bytes) -> bool | None:
     """What a payload says; None if it has none of the words."""
     try:
-        text = payload.decode()
+        if "template" in table:
+            text = payload_text(value_template(table["template"]), Payload(payload))
+        else:
+            text = payload.decode()
         if "member" in table and not (table.get("bare") and text in (*table["on"], *table["off"])):
             found = msgspec.json.decode(payload)
             for name in table["member"]:
                 found = found.get(name) if isinstance(found, dict) else None
             text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
-    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError, PayloadError):
         return None
     if text in table["on"]:
         return True

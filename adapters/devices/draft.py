@@ -305,6 +305,7 @@ class Draft:
         *,
         label: object = "",
         payload: str = "{value}",
+        template: str | None = None,
         values: Mapping[str, object] | None = None,
         state: Table | None = None,
         minimum: object = None,
@@ -317,6 +318,7 @@ class Draft:
     ) -> None:
         """Adds a state that can be set.
 
+        template: in place of the payload, see `CommandTable`.
         values: desired state -> text, or boolean as JSON spells it; None: any text. state: the stream table that reads
         it back. lamp: the keys of `LampPart`, of a lamp of this device. scale, offset: the state is the number in the
         message * scale + offset. The message is retained only if the announcement asks for it.
@@ -327,7 +329,8 @@ class Draft:
         message: Table = {"payload": payload, "qos": qos if qos in (0, 1, 2) else 1, "retain": retain}
         if lamp is not None:
             message["lamp"] = lamp | {"of": f"{self.identity}/{lamp['of']}"}
-        message |= {name: one for name, one in (("scale", scale), ("offset", offset)) if one is not None}
+        further = ("template", template), ("scale", scale), ("offset", offset)
+        message |= {name: one for name, one in further if one is not None}
         self._add_actuator(
             key, kind, topic, message, label=label, values=values, state=state, minimum=minimum, maximum=maximum
         )
@@ -375,9 +378,10 @@ class Draft:
         member: Sequence[str] = (),
         *,
         bare: bool = False,
+        template: str | None = None,
     ) -> None:
         """Adds a topic that says whether the device is online. member: JSON path of the word; bare: the word may also
-        come without JSON."""
+        come without JSON; template: what makes the word of a payload."""
         try:
             table: Table = {
                 "topic": checked_topic(topic),
@@ -390,6 +394,8 @@ class Draft:
                 table["member"] = list(member)
             if bare:
                 table["bare"] = True
+            if template is not None:
+                table["template"] = template
             if len(self._availability) >= AVAILABILITY_TOPICS_MAX:
                 raise ValueError(f"there are more than {AVAILABILITY_TOPICS_MAX} topics")
         except ValueError as error:

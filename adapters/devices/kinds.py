@@ -124,6 +124,8 @@ KINDS = {
         Kind("targetHumidity", "target humidity", "number", "%", acts=True),
         Kind("preset", "preset", "text", acts=True),
         Kind("childLock", "child lock", "boolean", acts=True),
+        Kind("activity", "activity", "text", acts=True),
+        Kind("alarm", "alarm", "text", acts=True),
         Kind("button", "button", "text", acts=True),
         Kind("valvePosition", "valve position", "number", "%", acts=True),
     )

@@ -26,6 +26,7 @@ from lamplighter.adapters.devices.draft import (
     resource_base,
     segment,
 )
+from lamplighter.adapters.mapping.jinja import value_template
 
 _SOURCE = re.compile(r"[a-z][a-z0-9]{0,31}")
 # The source of devices whose tables have resources instead of topics.
@@ -74,7 +75,9 @@ def check_record(device: Device) -> None:
 def _check_stream(device: Device, table: Table) -> None:
     kind = table.get("property")
     _require(isinstance(kind, str) and _KIND.fullmatch(kind) is not None, "a property")
-    _require(isinstance(table.get("member", ""), str) and isinstance(table.get("unit", ""), str), "a member or unit")
+    for key in ("member", "unit", "template"):
+        _require(isinstance(table.get(key, ""), str), f"a {key}")
+    _require(isinstance(table.get("where", {}), dict), "a choice of messages")
     _check_place(device, table, checked_filter)
 
 
@@ -104,6 +107,9 @@ def _check_availability(device: Device, table: Table) -> None:
     if "member" in table:
         _require(isinstance(table["member"], list), "a member")
         member_path(table["member"])
+    if "template" in table:
+        _require(isinstance(table["template"], str), "a template")
+        value_template(table["template"])
 
 
 def _require(well: bool, what: str) -> None:

@@ -6,11 +6,11 @@ subscription to them; kinds: the adapter that a rule is for; rules: what is read
 reads: one value of its messages; resources: rules for resources of devices and paths of the CoAP server;
 resource_commands: commands for resources; publishes: rows of queries -> topics and payloads; command_payloads: states
 of actuators -> payloads; lamp_commands: those of a lamp -> the messages of one command; constructs: CONSTRUCT queries;
-patterns: topics; uris: resources; expressions: regular expressions; templates: IRIs; proposals: a rule for a message;
-payloads: decoding; values: literals; floats: floating-point numbers; units: UCUM -> QUDT; times: result times; senml,
-cbor, lwm2m, sparkplug, protobuf: formats. Modbus: registers: values in registers; modbus_places: registers in URIs;
-modbus_rules: rules for them. What it exports is imported at first use: the settings, which most commands read, need
-`uris` alone.
+patterns: topics; uris: resources; expressions: regular expressions; jinja, formulas: Jinja templates and what they may
+use; templates: IRIs; proposals: a rule for a message; payloads: decoding; values: literals; floats: floating-point
+numbers; units: UCUM -> QUDT; times: result times; senml, cbor, lwm2m, sparkplug, protobuf: formats. Modbus: registers:
+values in registers; modbus_places: registers in URIs; modbus_rules: rules for them. What it exports is imported at
+first use: the settings, which most commands read, need `uris` alone.
 """
 
 from importlib import import_module

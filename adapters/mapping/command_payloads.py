@@ -12,7 +12,7 @@ from types import MappingProxyType
 import msgspec
 
 from lamplighter.adapters.literals import NUMBERS
-from lamplighter.adapters.mapping import cbor, lwm2m, senml, uris
+from lamplighter.adapters.mapping import cbor, jinja, lwm2m, senml, uris
 from lamplighter.adapters.mapping.modbus_places import place_of
 from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX, Found, Number
 from lamplighter.adapters.mapping.publishes import TERM_CHARS_MAX, encode_text, fill_template, json_value
@@ -35,6 +35,7 @@ _BOOLEAN = f"^^<{XSD}boolean>"
 _SLOT = re.compile(r"\{(value|json)\}")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,63})(?:\.[0-9]{1,64})?(?:[eE][+-]?[0-9]{1,3})?")
+_HEXADECIMAL = re.compile(r"#([0-9A-Fa-f]{2})([0-9A-Fa-f]{2})([0-9A-Fa-f]{2})")
 _TOO_LONG = f"the message would have more than {PAYLOAD_BYTES_MAX} bytes"
 _JSON = msgspec.json.Decoder(float_hook=Number)
 
@@ -42,6 +43,8 @@ _JSON = msgspec.json.Decoder(float_hook=Number)
 def command_payload(rule: CommandRule, state: Term) -> bytes:
     """The message for a state. Raises PayloadError, whose reason is for people."""
     text, as_json = device_texts(rule.table, state)
+    if rule.table.template is not None:
+        return encode_text(command_text(rule.table.template, text))
     words = {"json": as_json, "value": text}
     template = rule.table.payload
     return encode_text(fill_template(_SLOT, template, lambda slot: words[slot[1]], PAYLOAD_BYTES_MAX, _TOO_LONG))
@@ -55,11 +58,23 @@ def device_texts(table: CommandTable, state: Term) -> tuple[str, str]:
     return text, as_json
 
 
+def command_text(template: str, text: str) -> str:
+    """What a command template makes of a state. Raises PayloadError."""
+    found = _parse_scalar(text)
+    value = float(found) if isinstance(found, Number) else found
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    names = dict.fromkeys(jinja.COMMAND_NAMES, value)
+    if color := _HEXADECIMAL.fullmatch(text):
+        names |= zip(jinja.COLORS, (int(component, 16) for component in color.groups()), strict=True)
+    return jinja.command_template(template).text(names)
+
+
 def is_same_command(table: CommandBase, said: Callable[[Term], object], one: Term, other: Term) -> bool:
     """Whether a rule says the same of two states, because the device counts in coarser steps. said: gives what of a
     message depends on the state; the rest of it, such as TOGGLE alone, tells no states apart."""
-    scaled = getattr(table, "scale", None) is not None or getattr(table, "offset", None) is not None
-    if not scaled and not table.values:
+    computed = any(getattr(table, key, None) is not None for key in ("scale", "offset", "template"))
+    if not computed and not table.values:
         return False
     try:
         return said(one) == said(other)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -19,6 +19,8 @@ MEMBERS_MAX = 1_024
 """Members that one capture in a path takes from a message."""
 NAME_CHARS_MAX = 256
 """Of a member that is captured, since it becomes a part of IRIs."""
+WHERE_MAX = 8
+"""Members that choose the messages of a value."""
 _STEPS_MAX = 32
 
 Found = str | bool | int | float
@@ -230,3 +232,25 @@ class JsonPath:
             raise PayloadError(f"member {self.text} is not a single value")
         found: Found = node
         return found
+
+
+def find_where(members: Mapping[str, Found], find: Callable[[Payload], Found]) -> Callable[[Payload], Found]:
+    """What `find` finds, of messages whose members have these values; of others, nothing. Raises ValueError."""
+    if not 0 < len(members) <= WHERE_MAX:
+        raise ValueError(f"write 1 to {WHERE_MAX} members")
+    wanted = [(JsonPath(path), _spelling(word)) for path, word in members.items()]
+    if any(path.names for path, _ in wanted):
+        raise ValueError("write paths without captures")
+
+    def find_there(payload: Payload) -> Found:
+        document = payload.json()
+        for path, word in wanted:
+            if _spelling(path.one(document)) != word:
+                raise AbsentError("the message is about something else")
+        return find(payload)
+
+    return find_there
+
+
+def _spelling(found: Found) -> str:
+    return str(found).lower() if isinstance(found, bool) else str(found)

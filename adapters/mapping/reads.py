@@ -9,10 +9,19 @@ from datetime import datetime, tzinfo
 from typing import Any, NamedTuple, TypeVar
 
 from lamplighter.adapters.literals import UNKNOWN
-from lamplighter.adapters.mapping import lwm2m, senml, sparkplug, times, units, values
+from lamplighter.adapters.mapping import jinja, lwm2m, senml, sparkplug, times, units, values
 from lamplighter.adapters.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compile_expression, steps
 from lamplighter.adapters.mapping.patterns import TopicPattern
-from lamplighter.adapters.mapping.payloads import AbsentError, Csv, Found, JsonPath, NullError, Number, Payload
+from lamplighter.adapters.mapping.payloads import (
+    AbsentError,
+    Csv,
+    Found,
+    JsonPath,
+    NullError,
+    Number,
+    Payload,
+    find_where,
+)
 from lamplighter.adapters.mapping.tables import PayloadKind, ReadTable, Word
 from lamplighter.adapters.mapping.templates import (
     CAPTURE,
@@ -114,9 +123,12 @@ class Read:
             raise refused("payload", problem)
         self.records = self.payload in RECORD_KINDS
         self.member = table.member
-        self.value_place = table.member, table.column, table.separator, table.format, table.field, table.pattern
-        """Where the value is in a payload."""
-        self._find = self._finder(table, checked, refused)
+        self.value_place = _value_place(table)
+        self._template: jinja.JinjaTemplate | None = None
+        find = self._finder(table, checked, refused)
+        self._find = (
+            find if table.where is None else checked("where", lambda members: find_where(members, find), table.where)
+        )
         path_names = self._path.names if self._path else frozenset()
         self.many = self.records or bool(path_names)
         self.name = self._value_name if item else ""
@@ -124,8 +136,7 @@ class Read:
             None if table.pattern is None else checked("pattern", _value_expression, table.pattern)
         )
         self._value = _value_term(table, self.payload, origin.untyped, prefixes, checked, refused)
-        self.optional = item if table.optional is None else table.optional
-
+        self.optional = table.where is not None or (item if table.optional is None else table.optional)
         names = pattern.names | path_names | ({RECORD_NAME} if self.records else set())
         if len(names) < len(pattern.names) + len(path_names) + self.records:
             raise refused(
@@ -170,15 +181,17 @@ class Read:
         """The function that finds a single value; sets the JSON path, if there is one, and the name of the value."""
         self._path: JsonPath | None = None
         self._value_name = table.member or "value"
-        places = [key for key in ("member", "column", "format") if getattr(table, key) is not None]
+        places = [key for key in ("member", "column", "format", "template") if getattr(table, key) is not None]
         if len(places) > 1:
             raise refused(places[1], f"a value has one place; leave out {places[0]} or {places[1]}")
-        if self.records and (places[:1] in (["column"], ["format"]) or table.pattern is not None):
+        if self.records and (places not in ([], ["member"]) or table.pattern is not None):
             raise refused(places[0] if places else "pattern", f"records of {self.payload} are chosen by member")
         if table.separator is not None and table.column is None:
             raise refused("separator", "is for column only")
         if table.field is not None and table.format is None:
             raise refused("field", "is for format only")
+        if table.where is not None and (self.records or "{" in (table.member or "")):
+            raise refused("where", "is for rules with one value")
         if self.records:
             return _no_single
         if table.member is not None:
@@ -196,12 +209,16 @@ class Read:
                 raise refused("field", f"the format has no value {field}; they are counted from 0")
             self._value_name = f"{field}"
             return lambda payload: _unpack(payload.binary(), layout, field)
+        if table.template is not None:
+            template = self._template = checked("template", jinja.value_template, table.template)
+            return lambda payload: jinja.payload_text(template, payload)
         return Payload.text if self._origin.kind == "mqtt" else lambda payload: payload.whole()
 
     @property
     def steps(self) -> int:
-        """Bound of the steps of its expression on a text."""
-        return 0 if self._expression is None else steps(self._expression.pattern, search=True)
+        """Bound of the steps of its expression on a text, and of its template."""
+        found = 0 if self._expression is None else steps(self._expression.pattern, search=True)
+        return found + (0 if self._template is None else self._template.steps)
 
     # Values
 
@@ -359,6 +376,13 @@ class Read:
         if self.unit is not None and own != self.unit:
             raise PayloadError("the record has another unit than the rule")
         return own
+
+
+def _value_place(table: ReadTable) -> tuple[Any, ...]:
+    """Where a value is in a payload: member, column, separator, format, and the rest."""
+    chosen = table.where and tuple(sorted((path, str(word)) for path, word in table.where.items()))
+    place = table.member, table.column, table.separator, table.format, table.field, table.template, table.pattern
+    return (*place, chosen)
 
 
 def usual_payload(table: ReadTable) -> PayloadKind | None:

@@ -71,7 +71,7 @@ def forms(read: Read) -> frozenset[str]:
     """The content formats that a value is read from."""
     if read.payload in _RECORD_FORMS:
         return _RECORD_FORMS[read.payload]
-    member, column, _, format_, _, _ = read.value_place
+    member, column, _, format_, *_ = read.value_place
     if format_ is not None:
         return frozenset(("octets",))
     documents = frozenset(("json", "cbor"))

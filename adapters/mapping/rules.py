@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from lamplighter.adapters.literals import NIL, datetime_term
-from lamplighter.adapters.mapping import sparkplug, times
+from lamplighter.adapters.mapping import jinja, sparkplug, times
 from lamplighter.adapters.mapping.expressions import STEPS_MAX
 from lamplighter.adapters.mapping.patterns import TOPIC_BYTES_MAX, TopicIndex, TopicPattern, minimal_filters
 from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX, AbsentError, Payload
@@ -203,6 +203,11 @@ def command_rule(
         )
     if table.scale == 0:
         raise ConfigurationError(f"{place}: scale = 0: write another number")
+    if table.template is not None:
+        try:
+            jinja.command_template(table.template)
+        except ValueError as error:
+            raise ConfigurationError(f"{place}: template = {table.template[:80]!r}: {error}") from error
     scaled = table.scale is not None or table.offset is not None
     if scaled and table.lamp is not None and table.lamp.role == "switch":
         raise ConfigurationError(

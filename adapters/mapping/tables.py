@@ -40,7 +40,9 @@ class ReadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     member: path in a JSON or CBOR document; for formats with many values, the name of a record.
     column, separator: of a CSV line, by position from 0 or by the header of the payload.
     format, field: struct format of a binary payload, and position of a value in it.
+    template: Jinja template with `value` and `value_json`, as in Home Assistant; its text is the value.
     pattern: regular expression; its group is the value.
+    where: members of the JSON document that have these values; other messages do not have the value.
     on, off: words of a boolean. words: word -> literal or IRI, for enumerations.
     unit: UCUM code, IRI or prefixed name. scale, offset: the value is payload * scale + offset. digits: behind the
     point, to which that is rounded.
@@ -63,7 +65,9 @@ class ReadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     separator: str | None = None
     format: str | None = None
     field: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    template: str | None = None
     pattern: str | None = None
+    where: dict[str, Word] | None = None
     on: list[str] | None = None
     off: list[str] | None = None
     words: dict[str, Word] | None = None
@@ -203,7 +207,8 @@ class CommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only
     """A `[[command]]` table: how the desired state of an actuator becomes a message.
 
     topic: without wildcards. broker: name of a broker; None: the first one.
-    payload: template; ``{value}`` is the state's text, ``{json}`` the state as JSON. qos: 2 is published as 1, since a
+    payload: template; ``{value}`` is the state's text, ``{json}`` the state as JSON. template: a Jinja template with
+    `value`, instead of payload. qos: 2 is published as 1, since a
     state may arrive twice. state: reads the state that the device reports; without payload, it is a boolean if values
     has "true" and "false" only, and else a text.
     scale, offset: the state is the number in the message * scale + offset; that number is rounded to a whole one.
@@ -215,6 +220,7 @@ class CommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only
     topic: str
     broker: str | None = None
     payload: str = "{value}"
+    template: str | None = None
     qos: Literal[0, 1, 2] = 1
     retain: bool = False
     scale: Decimal | None = None

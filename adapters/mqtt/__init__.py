@@ -8,6 +8,6 @@ messages after the commit is durable; counters: what it counts of readings; mess
 broker's messages as an iterator; link: a paho client on the loop; connection: the connection of a session, and whether
 messages still arrive; retained: what a broker retains, read whole; broker_states: which brokers are connected, as
 triples; silence: which devices stopped reporting; subscribed: which adopted devices are read; rebirths: requests to
-Sparkplug nodes; state_asks: questions for the states of devices; sampling: topics that no rule reads; settings: the
-table ``[mqtt]``; credentials: the files that it names.
+Sparkplug nodes; state_asks: questions for the states of devices; keep_alives: messages to devices that fall silent
+otherwise; sampling: topics that no rule reads; settings: the table ``[mqtt]``; credentials: the files that it names.
 """

@@ -53,6 +53,7 @@ from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
 from lamplighter.adapters.mqtt.discovery.homeassistant import filters_of_topic
 from lamplighter.adapters.mqtt.entities import HomeTopics
 from lamplighter.adapters.mqtt.inbox import Inbox
+from lamplighter.adapters.mqtt.keep_alives import keep_alive
 from lamplighter.adapters.mqtt.messages import Message, MessageQueue, TopicUse
 from lamplighter.adapters.mqtt.outward import Outward, announced_filters, outward, place
 from lamplighter.adapters.mqtt.rebirths import ask_for_rebirths
@@ -299,6 +300,9 @@ class MqttAdapter:
                 tasks.create_task(self._discovering.feed.run(), name="mqtt discovery")
                 tasks.create_task(self._subscribed.asks.send_due(), name="mqtt state asks")
                 tasks.create_task(self._subscribed.follow(), name="mqtt subscribed devices")
+                inboxes = {broker.name: broker.inbox for broker in brokers}
+                kept_alive = keep_alive(inboxes, self._subscribed.asks_of_broker)
+                tasks.create_task(kept_alive, name="mqtt keep-alives")
             tasks.create_task(self._silence.run(), name="mqtt silence")
             asks = ask_for_rebirths(
                 brokers,

@@ -14,7 +14,8 @@ from urllib.parse import unquote
 
 from lamplighter.adapters.devices.desired import desired_update, same_state, status_update
 from lamplighter.adapters.literals import FALSE, NUMBERS, TRUE
-from lamplighter.adapters.mqtt.discovery.homeassistant import PREFIX, device_classes
+from lamplighter.adapters.mqtt.discovery.homeassistant import PREFIX
+from lamplighter.adapters.mqtt.discovery.homeassistant_keys import device_classes
 from lamplighter.engine.client import Notification
 from lamplighter.engine.terms import Term, is_iri, is_literal, lexical, literal
 from lamplighter.ontology.vocabulary import (

@@ -13,7 +13,10 @@ from lamplighter.engine.client.places import File, Host, Port, Secret, UserName
 
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 
-DiscoveryFormat = Literal["homeassistant", "zigbee2mqtt", "tasmota", "shelly", "sparkplug"]
+DiscoveryFormat = Literal[
+    "homeassistant", "zigbee2mqtt", "tasmota", "shelly", "sparkplug", "homie", "homie5", "chirpstack", "thethings",
+    "rtl433", "theengs", "wled", "opendtu", "ahoydtu", "evcc", "victron",
+]  # fmt: skip
 
 FIRST_BROKER = "default"
 """The name of the broker that `[mqtt]` itself describes."""

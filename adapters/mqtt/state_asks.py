@@ -39,9 +39,10 @@ _QUESTIONS = tuple(
         (r"[^$+#\0][^+#\0]*/STATUS", r"1[01]"),
         (r"[^$+#\0][^+#\0]*/get", r'\{"[A-Za-z0-9_]{1,64}": ""\}'),
         (r"[^$+#\0][^+#\0]*/rpc", r'\{"id": 1, "src": "[^"\\]{1,200}", "method": "Shelly\.GetStatus"\}'),
+        (r"R/[0-9A-Za-z]{6,32}/keepalive", r""),
     )
 )
-"""Topics and payloads of Tasmota, Zigbee2MQTT and Shelly that change nothing."""
+"""Topics and payloads of Tasmota, Zigbee2MQTT, Shelly and Victron that change nothing."""
 
 
 def is_question(topic: str, payload: str) -> bool:

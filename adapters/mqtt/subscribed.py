@@ -53,7 +53,7 @@ class SubscribedDevices:
         self, client: UpdatesClient, discovering: Discovering | None, brokers: abc.Mapping[str, ReadBroker]
     ) -> None:
         self.changed = asyncio.Event()
-        self.asks = StateAsks(self._asks_of_broker)
+        self.asks = StateAsks(self.asks_of_broker)
         self._client, self._discovering, self._brokers = client, discovering, brokers
         self._written: dict[str, Entry] = {}
         self._read: dict[str, Device] = {}
@@ -80,7 +80,8 @@ class SubscribedDevices:
         """Whether a device of a Sparkplug node is adopted and read."""
         return any(one.broker == broker and node_of(one) == node for one in self._read.values())
 
-    def _asks_of_broker(self, broker: str) -> list[StateAsk]:
+    def asks_of_broker(self, broker: str) -> list[StateAsk]:
+        """The questions of the devices of a broker that are adopted and read, and of all devices of its formats."""
         formats = [] if self._discovering is None else self._discovering.state_asks()
         return formats + [ask for one in self._read.values() if one.broker == broker for ask in asks_of(one)]
 

@@ -243,7 +243,7 @@ def _show(options: argparse.Namespace) -> int:
                 lexical(gateway.registry.sensor_iri(one)),
                 one.table.get("unit", ""),
                 place(one.table),
-                one.table.get("member", ""),
+                one.table.get("member") or one.table.get("template", ""),
             )
             for one in device.sensors
         ]

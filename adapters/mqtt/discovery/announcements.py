@@ -18,17 +18,40 @@ import msgspec
 from lamplighter.adapters.devices.device import Actuator, Device, Problem, Sensor, Table
 from lamplighter.adapters.devices.draft import ACTUATORS_MAX, SENSORS_MAX
 from lamplighter.adapters.devices.problems import left_out_problems
-from lamplighter.adapters.mqtt.discovery import homeassistant, shelly, sparkplug, tasmota, zigbee2mqtt
+from lamplighter.adapters.mqtt.discovery import (
+    ahoydtu,
+    chirpstack,
+    evcc,
+    homeassistant,
+    homie4,
+    homie5,
+    opendtu,
+    rtl433,
+    shelly,
+    sparkplug,
+    tasmota,
+    theengs,
+    thethings,
+    victron,
+    wled,
+    zigbee2mqtt,
+)
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined
 
 SomePart = TypeVar("SomePart", Sensor, Actuator)
 
 FORMATS: dict[str, Format] = {
-    one.FORMAT.name: one.FORMAT for one in (zigbee2mqtt, tasmota, shelly, sparkplug, homeassistant)
+    one.FORMAT.name: one.FORMAT
+    for one in (
+        *(zigbee2mqtt, tasmota, shelly, sparkplug),
+        *(homie4, homie5, wled, opendtu, ahoydtu, evcc, victron),
+        *(chirpstack, rtl433, theengs, thethings),
+        homeassistant,
+    )
 }
 """By name. The native formats come first, since Home Assistant's announces the same devices again."""
 
-PARTS_MAX = 100
+PARTS_MAX = 400
 """Of one device."""
 PARTS_PER_DEVICE_MEAN = 40
 """Parts of all devices are bounded by `devices_max` times this."""
@@ -412,7 +435,9 @@ _Claim = tuple[str, ...]
 def _reads(device: Device, sensor: Sensor) -> tuple[_Claim, _Claim]:
     """The value, which only one device may have, and its topic, to which no other device may write."""
     topic = sensor.table["topic"]
-    return ("value", device.broker, topic, sensor.table.get("member", "")), ("topic", device.broker, topic)
+    place = sensor.table.get("member") or sensor.table.get("template", "")
+    chosen = sorted(map(str, sensor.table.get("where", {}).items()))
+    return ("value", device.broker, topic, place, *chosen), ("topic", device.broker, topic)
 
 
 def _writes(device: Device, actuator: Actuator) -> _Claim:

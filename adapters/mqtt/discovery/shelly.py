@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from lamplighter.adapters.devices.device import Problem, Table
+from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.draft import DeviceTexts, Draft, plain
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined, json_object
 from lamplighter.adapters.mqtt.discovery.declared import Declared
+from lamplighter.adapters.mqtt.discovery.shelly_components import COMPONENTS, add_actuator, has_member, path_of
 
 NAME = "shelly"
 COMPONENTS_MAX = 64
@@ -46,6 +47,7 @@ _FIRST = (
     ("light/{n}/status", "gateway:brightness", "level", "%"),
     ("light/{n}/power", "gateway:power", "number", "W"),
     ("color/{n}", "gateway:light", "switch", None),
+    ("color/{n}/status", "gateway:brightness", "gain", "%"),
     ("white/{n}", "gateway:light", "switch", None),
     ("white/{n}/status", "gateway:brightness", "level", "%"),
     ("input/{n}", "gateway:input", "boolean", None),
@@ -97,87 +99,14 @@ _SECOND_HARMLESS = frozenset(
     {
         "id", "source", "by_minute", "minute_ts", "tF", "timer_started_at", "timer_duration", "move_started_at",
         "move_timeout", "target_pos", "errors", "flags", "last_direction", "pos_control", "slat_pos_control",
-        "calibration", "state_counts", "xpercent", "external", "present",
+        "calibration", "state_counts", "xpercent", "external", "present", "packet_id",
+        "last_updated_ts", "paired", "connected", "rpc", "rsv", "schedule_rev", "fw_ver",
     }
 )  # fmt: skip
 """Components and members of the later generations: the device's own parts, and what says why or since when."""
 _FIRST_TOPICS = [
     (re.compile(template.replace("{n}", "[0-9]")), (kind, how, unit)) for template, kind, how, unit in _FIRST
 ]
-
-_SECOND: dict[str, tuple[tuple[str, str, str, str | None], ...]] = {
-    "switch": (
-        ("output", "gateway:switch", "boolean", None),
-        ("apower", "gateway:power", "number", "W"),
-        ("voltage", "gateway:voltage", "number", "V"),
-        ("current", "gateway:current", "number", "A"),
-        ("freq", "gateway:frequency", "number", "Hz"),
-        ("pf", "gateway:powerFactor", "number", None),
-        ("aenergy.total", "gateway:energy", "number", "Wh"),
-        ("ret_aenergy.total", "gateway:energyProduced", "number", "Wh"),
-        ("temperature.tC", "gateway:deviceTemperature", "number", "°C"),
-    ),
-    "light": (
-        ("output", "gateway:light", "boolean", None),
-        ("brightness", "gateway:brightness", "number", "%"),
-        ("apower", "gateway:power", "number", "W"),
-        ("aenergy.total", "gateway:energy", "number", "Wh"),
-    ),
-    "cover": (
-        ("state", "gateway:cover", "text", None),
-        ("current_pos", "gateway:position", "number", "%"),
-        ("apower", "gateway:power", "number", "W"),
-        ("aenergy.total", "gateway:energy", "number", "Wh"),
-    ),
-    "pm1": (
-        ("apower", "gateway:power", "number", "W"),
-        ("voltage", "gateway:voltage", "number", "V"),
-        ("current", "gateway:current", "number", "A"),
-        ("aenergy.total", "gateway:energy", "number", "Wh"),
-    ),
-    "em1": (
-        ("act_power", "gateway:power", "number", "W"),
-        ("voltage", "gateway:voltage", "number", "V"),
-        ("current", "gateway:current", "number", "A"),
-        ("pf", "gateway:powerFactor", "number", None),
-    ),
-    "em": (
-        ("total_act_power", "gateway:power", "number", "W"),
-        ("total_current", "gateway:current", "number", "A"),
-        *(
-            (f"{phase}_{name}", f"gateway:{kind}", "number", unit)
-            for phase in "abc"
-            for name, kind, unit in (
-                ("act_power", "power", "W"),
-                ("voltage", "voltage", "V"),
-                ("current", "current", "A"),
-            )
-        ),
-    ),
-    "emdata": (
-        ("total_act", "gateway:energy", "number", "Wh"),
-        ("total_act_ret", "gateway:energyProduced", "number", "Wh"),
-    ),
-    "em1data": (
-        ("total_act_energy", "gateway:energy", "number", "Wh"),
-        ("total_act_ret_energy", "gateway:energyProduced", "number", "Wh"),
-    ),
-    "input": (
-        ("state", "gateway:input", "boolean", None),
-        ("percent", "property/input_percent", "number", "%"),
-    ),
-    "temperature": (("tC", "gateway:temperature", "number", "°C"),),
-    "humidity": (("rh", "gateway:humidity", "number", "%"),),
-    "illuminance": (("lux", "gateway:illuminance", "number", "lx"),),
-    "voltmeter": (("voltage", "gateway:voltage", "number", "V"),),
-    "devicepower": (
-        ("battery.percent", "gateway:battery", "number", "%"),
-        ("battery.V", "gateway:voltage", "number", "V"),
-    ),
-    "smoke": (("alarm", "gateway:smoke", "boolean", None),),
-    "flood": (("alarm", "gateway:leak", "boolean", None),),
-}
-"""Members of the components of the second generation: kind, payload, unit."""
 
 
 @lru_cache(maxsize=4_096)
@@ -260,12 +189,12 @@ def _notified(broker: str, topic: str, payload: bytes) -> Announced:
     parts: dict[tuple[Group, str], Any] = {(prefix, f"{_LEFT_OUT}{plain(name)}"): None for name in left_out}
     for name, status in params.read_all():
         component = _COMPONENT.fullmatch(name)
-        if component is None or component[1] not in _SECOND or not isinstance(status, Declared):
+        if component is None or component[1] not in COMPONENTS or not isinstance(status, Declared):
             if not _SECOND_HARMLESS_COMPONENTS.fullmatch(name):
                 parts[prefix, f"{_LEFT_OUT}{plain(name)}"] = None
             continue
-        for member, _, _, _ in _SECOND[component[1]]:
-            if _has(status, member.split(".")):
+        for member, _, _, _ in COMPONENTS[component[1]]:
+            if has_member(status, path_of(member)):
                 parts[prefix, f"{name}.{member}"] = None
         for member in status.omissions(_SECOND_HARMLESS):
             parts[prefix, f"{_LEFT_OUT}{plain(f'{name}.{member}')}"] = None
@@ -274,14 +203,6 @@ def _notified(broker: str, topic: str, payload: bytes) -> Announced:
     if parts:
         parts[prefix, "src"] = {"address": found[1].upper(), "model": source.partition("-")[0]}
     return Announced(parts, adds=True)
-
-
-def _has(status: Any, path: list[str]) -> bool:
-    for name in path:
-        if not isinstance(status, dict) or name not in status:
-            return False
-        status = status[name]  # null is an answer too: the device has no value now
-    return status is not None
 
 
 def _first(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
@@ -316,6 +237,13 @@ def _first(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
             state = draft.sensor(key, kind, topic, "number", member=("brightness",), unit=unit)
             payload, to = '{"brightness": {value}}', f"{topic.removesuffix('/status')}/set"
             draft.actuator(key, kind, to, payload=payload, state=state, minimum=0, maximum=100, lamp=lamp)
+        elif how == "gain":
+            lamp, to = {"of": key.removesuffix(".status")}, f"{topic.removesuffix('/status')}/set"
+            state = draft.sensor(key, kind, topic, "number", member=("gain",), unit=unit)
+            payload = '{"gain": {value}}'
+            draft.actuator(key, kind, to, payload=payload, state=state, minimum=0, maximum=100, lamp=lamp)
+            payload, mode = '{"red": {red}, "green": {green}, "blue": {blue}}', lamp | {"role": "mode", "name": "rgb"}
+            draft.actuator(f"{lamp['of']}.color", "gateway:color", to, payload=payload, lamp=mode)
         elif how == "cover":
             draft.sensor(key, kind, topic, "text")
             words = {"OPEN": "open", "CLOSE": "close", "STOP": "stop"}
@@ -358,8 +286,8 @@ def _second(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
     for part in sorted(parts.keys() - left_out - {"src", _WHOLE}):
         component, _, member = part.partition(".")
         name = component.partition(":")[0]
-        kind, payload, unit = next((k, p, u) for m, k, p, u in _SECOND[name] if m == member)
-        key, path = f"{component.replace(':', '.')}.{member}", tuple(member.split("."))
+        kind, payload, unit = next((k, p, u) for m, k, p, u in COMPONENTS[name] if m == member)
+        key, path = f"{component.replace(':', '.')}.{member}", path_of(member)
         words: dict[str, Any] = {"on": ["true"], "off": ["false"]} if payload == "boolean" else {}
         state = draft.sensor(
             key,
@@ -372,33 +300,5 @@ def _second(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
             also=((f"{group}/status/{component}", path), (f"{group}/lamplighter/rpc", ("result", component, *path))),
             **words,
         )
-        _second_actuator(draft, f"{group}/rpc", component, key, kind, state)
+        add_actuator(draft, f"{group}/rpc", component, key, kind, state)
     return Joined.of(draft, draft.problems, whole=_WHOLE in parts)
-
-
-def _second_actuator(draft: Draft, topic: str, component: str, key: str, kind: str, state: Table | None) -> None:
-    """The commands of switches, lights and covers, as remote procedure calls."""
-    name, _, number = component.partition(":")
-    method = name.capitalize()
-
-    def call(method: str, params: str = "") -> str:
-        return f'{{"id": 1, "src": "lamplighter", "method": "{method}", "params": {{"id": {int(number)}{params}}}}}'
-
-    lamp: Table = {"of": component.replace(":", ".")}
-    if kind in ("gateway:switch", "gateway:light"):
-        values = {"true": "true", "false": "false"}
-        payload = call(f"{method}.Set", ', "on": {value}')
-        part = lamp | {"role": "switch"} if kind == "gateway:light" else None
-        draft.actuator(key, kind, topic, payload=payload, values=values, state=state, lamp=part)
-    elif kind == "gateway:brightness":
-        payload = call("Light.Set", ', "brightness": {value}')
-        draft.actuator(key, kind, topic, payload=payload, state=state, minimum=0, maximum=100, lamp=lamp)
-        payload, rider = call("Light.Set", ', "transition_duration": {value}'), lamp | {"role": "transition"}
-        key = f"{lamp['of']}.transition"
-        draft.actuator(key, "gateway:transition", topic, payload=payload, minimum=0, lamp=rider)
-    elif kind == "gateway:cover":
-        calls = {"OPEN": call("Cover.Open"), "CLOSE": call("Cover.Close"), "STOP": call("Cover.Stop")}
-        draft.actuator(key, kind, topic, values=calls)
-    elif kind == "gateway:position":
-        payload = call("Cover.GoToPosition", ', "pos": {value}')
-        draft.actuator(key, kind, topic, payload=payload, state=state, minimum=0, maximum=100)

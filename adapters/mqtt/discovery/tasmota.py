@@ -82,6 +82,10 @@ _IN_TELEMETRY = {
     "SeaPressure": "PressureUnit",
     "Temperature": "TempUnit",
 }
+_BUTTONS_ALONE, _SWITCHES_ALONE = "73", "114"
+"""Options (`so`) by which buttons and switches send messages."""
+_FOLLOWING = (1, 2, 9, 10, 13, 14)
+"""Modes of switches (`swc`) that have a state; the others are pushed."""
 _SWITCH = re.compile(r"Switch[0-9]{1,2}")
 
 
@@ -166,8 +170,10 @@ def _configured(broker: str, topic: str, address: str, config: Declared, telemet
     if _LIGHT in relays:
         _light(draft, config.get("lt_st"), (command, status, sent), (200, 380) if wide else (153, 500), one_light)
     _shutters(draft, config, relays.count(_SHUTTER) // 2, (command, status, sent))
+    _inputs(draft, config, options, f"{status}RESULT")
     if isinstance(telemetry, Declared):
-        _telemetry(draft, f"{sent}SENSOR", f"{status}STATUS10", telemetry, (on, off))
+        changes = f"{status}RESULT" if options.get(_SWITCHES_ALONE) == 1 else None
+        _telemetry(draft, f"{sent}SENSOR", (f"{status}STATUS10", changes), telemetry, (on, off))
     elif telemetry is not None:
         draft.leave_out(["sn, which is not an object"], "sensors")
     _leave_out(draft, config, options, relays)
@@ -192,19 +198,36 @@ def _shutters(draft: Draft, config: Declared, count: int, topics: tuple[str, str
         draft.actuator(key, "gateway:position", f"{command}{key}", state=state, minimum=0, maximum=100, **percent)
 
 
+def _inputs(draft: Draft, config: Declared, options: Declared, topic: str) -> None:
+    """Buttons and switches that send what is done with them, instead of switching the relays. topic: of messages such
+    as ``{"Button1": {"Action": "SINGLE"}}``."""
+    for key, option, name, is_one in (
+        ("btn", _BUTTONS_ALONE, "Button", lambda mode: mode == 1),
+        ("swc", _SWITCHES_ALONE, "Switch", lambda mode: mode not in (-1, *_FOLLOWING)),
+    ):
+        modes = _integers(draft, config, key) if options.get(option) == 1 else None
+        for number, mode in enumerate((modes or [])[:RELAYS_MAX], 1):
+            if is_one(mode):
+                member, label = (f"{name}{number}", "Action"), f"{name} {number}"
+                event = f"{name}{number}.Action"
+                draft.sensor(event, "gateway:event", topic, "text", label=label, member=member, on_repeat="event")
+
+
 def _leave_out(draft: Draft, config: Declared, options: Declared, relays: list[int]) -> None:
     """What the configuration turns on and is not read: numbers that are not those of something that is off."""
-    for key, off, what in (
-        ("swc", -1, "switches (swc), but for those in the telemetry"),
-        ("btn", 0, "buttons (btn)"),
-        ("sht", 0, "the slats of shutters (sht)"),
-        ("if", 0, "the speed of the fan (if)"),
-        ("ty", 0, "the Tuya module (ty)"),
+    for key, off, option, what in (
+        ("swc", -1, _SWITCHES_ALONE, "switches (swc), but for those in the telemetry, without SetOption114"),
+        ("btn", 0, _BUTTONS_ALONE, "buttons (btn), which send nothing without SetOption73"),
+        ("sht", 0, "", "the slats of shutters (sht)"),
+        ("if", 0, "", "the speed of the fan (if)"),
+        ("ty", 0, "", "the Tuya module (ty)"),
     ):
-        if any(number != off for number in _numbers_in(config.get(key))):
+        if any(number != off for number in _numbers_in(config.get(key))) and options.get(option) != 1:
             draft.leave_out([what])
     on = [name for name, value in options.read_all() if value not in (0, None)]
-    draft.leave_out([f"so.{name}" for name in on if name not in ("30", "82") and name not in _OPTIONS_HARMLESS])
+    draft.leave_out(
+        [f"so.{name}" for name in on if name not in ("30", "82", _BUTTONS_ALONE) and name not in _OPTIONS_HARMLESS]
+    )
     draft.leave_out([f"relays of the kind {kind} (rl)" for kind in set(relays) - {0, _RELAY, _LIGHT, _SHUTTER}])
     if config.get("lt_st") and _LIGHT not in relays:
         draft.leave_out(["the light (lt_st), since no relay is one"])
@@ -242,9 +265,12 @@ def _light(
         draft.actuator("HSBColor", "gateway:color", f"{command}HSBColor", state=state, lamp=mode)
 
 
-def _telemetry(draft: Draft, topic: str, answer: str, telemetry: Declared, words: tuple[object, object]) -> None:
-    """topic: of the telemetry; answer: of the answer to a question for it; words: on and off."""
-    on, off = words
+def _telemetry(
+    draft: Draft, topic: str, others: tuple[str, str | None], telemetry: Declared, words: tuple[object, object]
+) -> None:
+    """topic: of the telemetry; others: of the answer to a question for it, and of changes of switches, if they send
+    them; words: on and off."""
+    (on, off), (answer, changes) = words, others
     for count, path in enumerate(_members(telemetry)):
         if count >= MEMBERS_MAX:
             draft.problem(f"the telemetry has more than {MEMBERS_MAX} members")
@@ -254,8 +280,10 @@ def _telemetry(draft: Draft, topic: str, answer: str, telemetry: Declared, words
             value = value[step]
         last = next(str(step) for step in reversed(path) if isinstance(step, str))
         key = ".".join(map(str, path))
-        also = ((answer, ("StatusSNS", *path)),)
+        also: tuple[tuple[str, tuple[str | int, ...]], ...] = ((answer, ("StatusSNS", *path)),)
         if len(path) == 1 and _SWITCH.fullmatch(last):
+            if changes is not None:
+                also = (*also, (changes, (last, "Action")))
             draft.sensor(key, "gateway:input", topic, "boolean", member=path, on=[on], off=[off], also=also)
         elif (value is None and last in _KINDS) or (isinstance(value, int | float) and not isinstance(value, bool)):
             name, unit = _KINDS.get(last, (None, None))

@@ -12,7 +12,7 @@ import pytest
 from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.mqtt import announcer
 from lamplighter.adapters.mqtt.announcer import Announcer
-from lamplighter.adapters.mqtt.discovery.homeassistant import device_classes
+from lamplighter.adapters.mqtt.discovery.homeassistant_keys import device_classes
 from lamplighter.adapters.mqtt.entities import NAME_CHARS_MAX, QUERIES, Entity, HomeTopics, Things
 from lamplighter.adapters.mqtt.messages import Message
 from lamplighter.engine import Engine

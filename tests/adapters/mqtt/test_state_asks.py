@@ -53,13 +53,16 @@ def asks_soon(monkeypatch: pytest.MonkeyPatch) -> None:
         ("+/rpc", '{"id": 1, "src": "x", "method": "Shelly.GetStatus"}', False),
         ("$SYS/get", '{"state": ""}', False),
         ("#/get", '{"state": ""}', False),
+        ("R/c0619ab1c2d3/keepalive", "", True),
+        ("R/c0619ab1c2d3/keepalive", "[]", False),
+        ("R/c0619ab1c2d3/system/0/Serial", "", False),
     ],
 )
 def test_only_questions_are_sent(topic: str, payload: str, question: bool) -> None:
     assert is_question(topic, payload) is question
 
 
-@each_row("source", ["tasmota", "zigbee2mqtt", "shelly"])
+@each_row("source", ["tasmota", "zigbee2mqtt", "shelly", "victron"])
 def test_what_formats_ask_is_a_question(source: str) -> None:
     asks = [one for device in announced_devices(source) for one in device.asks]
     assert asks and all(is_question(one.topic, one.payload) for one in asks)

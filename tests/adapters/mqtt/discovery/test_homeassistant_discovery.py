@@ -13,7 +13,8 @@ from lamplighter.adapters.devices.stored import check_record
 from lamplighter.adapters.mapping import Births, Mapping, StreamRule, StreamTable
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements, Changes, formats_of
-from lamplighter.adapters.mqtt.discovery.homeassistant import command_payload, template_path
+from lamplighter.adapters.mqtt.discovery.homeassistant_templates import ValuePlace, command_keys, value_place
+from lamplighter.engine.terms import lexical
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.announcements import announcements
 from tests.support.tables import each_row
@@ -46,8 +47,9 @@ def test_entities_with_one_identifier_are_one_device() -> None:
         "esp32dev",
         "Kitchen",
     )
-    assert {sensor.kind for sensor in kitchen.sensors} == {"gateway:temperature", "gateway:motion", "gateway:switch"}
-    (relay,) = kitchen.actuators
+    measured = {"gateway:temperature", "gateway:motion", "gateway:switch", "gateway:updateAvailable"}
+    assert {sensor.kind for sensor in kitchen.sensors if sensor.kind.startswith("gateway")} == measured
+    (relay,) = [one for one in kitchen.actuators if one.kind == "gateway:switch"]
     assert relay.command == {
         "topic": "esp-kitchen/switch/relay/command",
         "broker": "",
@@ -142,9 +144,7 @@ def test_state_that_does_not_end_as_announced_is_a_problem(config: dict[str, Any
 def test_what_is_not_understood_is_a_problem_with_its_reason() -> None:
     _, reasons = discovered("homeassistant")
     assert sorted(reasons) == [
-        "ESPupdate: the component 'update' is not supported",
-        "temp01ae_c: the template '{{ value_json.a + value_json.b }}' is not understood; only paths such as "
-        "value_json.a.b are",
+        "temp01ae_c: the template '{{ now() }}' is not understood: the template has a call that is not supported",
     ]
 
 
@@ -179,16 +179,12 @@ def test_an_empty_payload_withdraws_an_entity_and_the_last_one_the_device() -> N
     ],
 )
 def test_templates_that_are_paths(template: str | None, path: tuple[object, ...]) -> None:
-    assert template_path(template) == path
+    assert value_place(template) == ValuePlace(path)
 
 
 @each_row(
     "template",
     [
-        "{{ value_json }}",
-        "{{ value_json.a }} °C",
-        "{{ value_json.a * 2 }}",
-        "{% if value %}1{% endif %}",
         "{{ states('sensor.x') }}",
         "{{ value_json.a.__class__() }}",
         "{{ value_json['a\\'] }}",
@@ -202,15 +198,40 @@ def test_templates_that_are_paths(template: str | None, path: tuple[object, ...]
 )
 def test_other_templates_are_refused(template: object) -> None:
     with pytest.raises(ValueError, match="is not understood"):
-        template_path(template)
+        value_place(template)
 
 
-def test_command_templates_may_have_the_value_only() -> None:
-    assert command_payload(None) == "{value}"
-    assert command_payload('{"brightness": {{ value | int }} }') == '{"brightness": {value} }'
-    for template in ("{{ value * 2 }}", "{% raw %}", "{value}", "\0", 3):
+def test_a_template_that_computes_is_that_of_the_rule() -> None:
+    config = {"stat_t": "a", "dev_cla": "temperature", "val_tpl": "{{ value_json.f | float * 5 }}"}
+    (device,) = one(config).devices
+    (sensor,) = device.sensors
+    assert sensor.table["template"] == config["val_tpl"] and sensor.table["optional"] is True
+    assert readings(device, "a", b'{"f": "4.5"}') == ["22.5"]
+    assert readings(device, "a", b'{"g": 1}') == []
+
+
+def readings(device: Device, topic: str, payload: bytes) -> list[str]:
+    """The values that the rules of a device read."""
+    rules = [
+        StreamRule(
+            msgspec.convert(sensor.table, StreamTable), prefixes=PREFIXES, base_iri="http://e/", place=sensor.key
+        )
+        for sensor in device.sensors
+    ]
+    found = Mapping(rules).readings(topic, payload, retained=False, received=datetime(2030, 1, 1, tzinfo=UTC))
+    return [lexical(one.value) if isinstance(one, Reading) else str(one) for one in found]
+
+
+def test_command_templates() -> None:
+    assert command_keys(None, None) == {"payload": "{value}", "values": None}
+    simple = '{"brightness": {{ value | int }} }'
+    assert command_keys(simple, None)["payload"] == '{"brightness": {value} }'
+    assert command_keys("{{ value * 2 }}", None) == {"template": "{{ value * 2 }}"}
+    modes = "{{ {'off': 0, 'heat': 1}[value] | default(0) }}"
+    assert command_keys(modes, {"off": "off", "heat": "heat"}) == {"values": {"off": "0", "heat": "1"}}
+    for template in ("{% raw %}", "{{ code }}", 3):
         with pytest.raises(ValueError, match="is not understood"):
-            command_payload(template)
+            command_keys(template, None)
 
 
 @each_row(

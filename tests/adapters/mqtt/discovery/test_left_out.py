@@ -76,7 +76,38 @@ def test_of_the_usual_announcements_nothing_else_is_left_out() -> None:
     }
 
 
-@pytest.mark.parametrize("name", FORMATS)
+TOPIC_TREES = {
+    "opendtu": "solar/116183211204/", "ahoydtu": "inverter/HM-600/", "evcc": "evcc/site/",
+    "victron": "N/c0619ab1c2d3/system/0/",
+}  # fmt: skip
+"""Formats whose values have a topic each, and the beginning of the topics of a device."""
+LEARNT = ("chirpstack", "rtl433", "theengs", "thethings")
+"""Formats of which a new member is a value."""
+
+
+@pytest.mark.parametrize("name", TOPIC_TREES)
+def test_a_new_topic_is_told(name: str) -> None:
+    reasons = left_out(*messages_of(name), (f"{TOPIC_TREES[name]}{NEW}/x", b'{"value": 1}'))
+    assert NEW in str(reasons) and len(reasons) == 1
+    assert not left_out(*messages_of(name), (f"other/{NEW}", b"1"))
+
+
+@pytest.mark.parametrize("name", LEARNT)
+def test_a_new_member_is_told_or_a_value(name: str) -> None:
+    usual = messages_of(name)
+    told = values = untold = 0
+    for number, (topic, payload) in enumerate(usual):
+        for changed in with_key(json.loads(payload)):
+            messages = [*usual[:number], (topic, json.dumps(changed).encode()), *usual[number + 1 :]]
+            known = Announcements(FORMATS, devices_max=20)
+            found = [known.read("", *message) for message in messages]
+            is_told = NEW in str([one.left_out for one in found])
+            is_value = NEW in str([device.sensors for one in found for device in one.devices])
+            told, values, untold = told + is_told, values + is_value, untold + (not is_told and not is_value)
+    assert values >= 1 and untold == UNTOLD.get(name, 0), (told, values, untold)
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {*TOPIC_TREES, *LEARNT, "wled", "homie"}))
 def test_a_new_key_of_any_object_is_told(name: str) -> None:
     """The mechanism for all formats: nothing has to be done for a key to be told, but for it to be harmless."""
     if name == "sparkplug":
@@ -95,7 +126,7 @@ def test_a_new_key_of_any_object_is_told(name: str) -> None:
     assert untold == UNTOLD.get(name, 0), (told, untold)
 
 
-UNTOLD = {"zigbee2mqtt": 10, "homeassistant": 7, "shelly": 8}
+UNTOLD = {"zigbee2mqtt": 10, "homeassistant": 5, "shelly": 8, "chirpstack": 7, "thethings": 7, "theengs": 1}
 """Objects in which a new key says nothing: of devices that are not used, and within keys that are harmless."""
 
 
@@ -193,8 +224,8 @@ def test_an_announcement_that_waits_for_another_one_is_told() -> None:
 @each_row(
     ("change", "reason"),
     [
-        ({"swc": [0, -1]}, "switches (swc), but for those in the telemetry"),
-        ({"btn": [1, 0]}, "buttons (btn)"),
+        ({"swc": [0, -1]}, "switches (swc), but for those in the telemetry, without SetOption114"),
+        ({"btn": [1, 0]}, "buttons (btn), which send nothing without SetOption73"),
         ({"if": 1}, "the speed of the fan (if)"),
         ({"sht": [[-90, 90, 3]]}, "the slats of shutters (sht)"),
         ({"so": {"4": 1, "17": 0, "30": 0}}, "so.4"),
@@ -219,9 +250,9 @@ def test_topics_and_components_of_a_shelly_that_are_not_read_are_told() -> None:
     usual = list(announcements("shelly"))
     told = left_out(*usual, ("shellies/shellyswitch25-B929CC/longpush/0", b"1"))
     assert told == {"shelly/98F4ABB929CC": ["not used: topics: longpush/0"]}
-    params = {"ts": 1.0, "rgb:0": {"id": 0}, "switch:0": {"id": 0, "output": True, "phase": 2}, "wifi": {"rssi": -1}}
+    params = {"ts": 1.0, "dali:0": {"id": 0}, "switch:0": {"id": 0, "output": True, "phase": 2}, "wifi": {"rssi": -1}}
     event = {"src": "shellyx-000000000001", "method": "NotifyStatus", "params": params}
-    assert only(left_out(("a/events/rpc", json.dumps(event).encode()))) == "rgb:0, switch:0.phase"
+    assert only(left_out(("a/events/rpc", json.dumps(event).encode()))) == "dali:0, switch:0.phase"
 
 
 def test_metrics_of_other_types_are_told() -> None:

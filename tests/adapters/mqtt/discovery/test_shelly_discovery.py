@@ -1,14 +1,21 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import msgspec
 from paho.mqtt.client import topic_matches_sub
 
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.draft import ACTUATORS_MAX, SENSORS_MAX
 from lamplighter.adapters.devices.stored import check_record
+from lamplighter.adapters.mapping import CommandTable, command_rule
+from lamplighter.adapters.mapping.lamp_commands import command_messages
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
+from lamplighter.engine.terms import literal
+from tests.support.announced_readings import devices_of, mapping_of, sent, values_of
 from tests.support.announcements import announced_devices, announcements
+from tests.support.tables import each_row
 
 
 def devices() -> dict[str, Device]:
@@ -180,3 +187,76 @@ def test_device_keeps_of_an_earlier_run_what_a_record_has_room_for() -> None:
     device = told(known, 30)
     assert {one.key for one in device.sensors} > {f"switch.{number}.output" for number in (0, *range(30, 60))}
     assert len(device.sensors) == SENSORS_MAX and len(device.actuators) == ACTUATORS_MAX
+
+
+LAMPS: dict[str, Any] = {
+    "rgbw:0": {"id": 0, "output": True, "brightness": 40, "rgb": [255, 136, 0], "white": 10},
+    "cct:1": {"id": 1, "output": False, "brightness": 80, "ct": 3500},
+    "thermostat:0": {"id": 0, "enable": True, "target_C": 21.5, "current_C": 20.1, "output": True},
+    "blutrv:200": {"id": 200, "target_C": 19, "current_C": 18.4, "pos": 30, "rssi": -60, "battery": 90},
+    "bthomedevice:201": {"id": 201, "rssi": -70, "battery": 100, "packet_id": 7, "last_updated_ts": 1763628000},
+}
+
+
+def colored() -> Device:
+    event = {"src": "shellyplusrgbwpm-0123456789AB", "method": "NotifyFullStatus", "params": LAMPS}
+    devices, problems = devices_of([("strip/events/rpc", json.dumps(event).encode())])
+    assert not problems
+    return devices["shelly/0123456789AB"]
+
+
+def test_colours_thermostats_and_radiators_of_later_generations() -> None:
+    event = {"src": "shellyplusrgbwpm-0123456789AB", "method": "NotifyStatus", "params": LAMPS}
+    values, refused = values_of(mapping_of([colored()]), "strip/events/rpc", json.dumps(event).encode())
+    assert not refused
+    assert {key.rpartition("/")[2]: value for key, value in values.items()} == {
+        "rgbw.0.output": "true", "rgbw.0.brightness": "40", "rgbw.0.rgb.0": "255", "rgbw.0.rgb.1": "136",
+        "rgbw.0.rgb.2": "0", "rgbw.0.white": "10", "cct.1.output": "false", "cct.1.brightness": "80",
+        "cct.1.ct": "3500",
+        "thermostat.0.enable": "true", "thermostat.0.target_C": "21.5", "thermostat.0.current_C": "20.1",
+        "thermostat.0.output": "true", "blutrv.200.target_C": "19", "blutrv.200.current_C": "18.4",
+        "blutrv.200.pos": "30",
+        "blutrv.200.rssi": "-60", "blutrv.200.battery": "90", "bthomedevice.201.rssi": "-70",
+        "bthomedevice.201.battery": "100",
+    }  # fmt: skip
+
+
+@each_row(
+    ("key", "state", "method", "params"),
+    [
+        ("rgbw.0.color", "#ff8800", "RGBW.Set", {"id": 0, "rgb": [255, 136, 0]}),
+        ("rgbw.0.white", "50", "RGBW.Set", {"id": 0, "white": 50}),
+        ("rgbw.0.output", "true", "RGBW.Set", {"id": 0, "on": True}),
+        ("cct.1.ct", "2700", "CCT.Set", {"id": 1, "ct": 2700}),
+        ("cct.1.brightness", "10", "CCT.Set", {"id": 1, "brightness": 10}),
+        ("thermostat.0.target_C", "22.5", "Thermostat.SetConfig", {"id": 0, "config": {"target_C": 22.5}}),
+        ("thermostat.0.enable", "false", "Thermostat.SetConfig", {"id": 0, "config": {"enable": False}}),
+        ("blutrv.200.target_C", "20", "BluTrv.Call",
+         {"id": 200, "method": "Trv.SetTarget", "params": {"id": 0, "target_C": 20}}),
+    ],
+)  # fmt: skip
+def test_calls_of_later_generations(key: str, state: str, method: str, params: dict[str, Any]) -> None:
+    (command,) = [one.command for one in colored().actuators if one.key == key]
+    table = msgspec.convert(command, CommandTable)
+    rule = command_rule(table, prefixes={}, base_iri="http://e/", place=key)
+    (message,) = command_messages([(rule, literal(state))])
+    call = json.loads(message.payload)
+    assert (message.topic, call["method"], call["params"]) == ("strip/rpc", method, params)
+
+
+def test_a_colour_of_the_first_generation() -> None:
+    announce = {"id": "shellyrgbw2-AABBCC", "mac": "8CAAB5AABBCC", "model": "SHRGBW2"}
+    status = {"ison": True, "mode": "color", "red": 255, "green": 0, "blue": 0, "gain": 60}
+    messages = [
+        ("shellies/announce", json.dumps(announce).encode()),
+        ("shellies/shellyrgbw2-AABBCC/color/0", b"on"),
+        ("shellies/shellyrgbw2-AABBCC/color/0/status", json.dumps(status).encode()),
+    ]
+    devices, problems = devices_of(messages)
+    device = devices["shelly/8CAAB5AABBCC"]
+    assert not problems
+    assert values_of(mapping_of([device]), *messages[2])[0] == {"shelly/8CAAB5AABBCC/color.0.status": "60"}
+    assert sent(device, "color.0.status", "30") == ("shellies/shellyrgbw2-AABBCC/color/0/set", '{"gain": 30}')
+    assert sent(device, "color.0", "true") == ("shellies/shellyrgbw2-AABBCC/color/0/set", '{"turn": "on"}')
+    (color,) = [one for one in device.actuators if one.kind == "gateway:color"]
+    assert color.command["payload"] == '{"red": {red}, "green": {green}, "blue": {blue}}'

@@ -9,6 +9,7 @@ from paho.mqtt.client import topic_matches_sub
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.adapters.mqtt.settings import COMMANDS
+from tests.support.announced_readings import devices_of, mapping_of, values_of
 from tests.support.announcements import announced_devices, announcements
 from tests.support.tables import each_row
 
@@ -120,3 +121,24 @@ def test_a_sensor_that_has_no_reading_yet_is_one() -> None:
     measured = {sensor.key: (sensor.kind, sensor.table.get("unit")) for sensor in device.sensors}
     assert measured.pop("DS18B20.Temperature") == ("gateway:temperature", "F")
     assert not [key for key in measured if key.startswith("DS18B20")]
+
+
+def test_buttons_and_switches_that_send_what_is_done_with_them() -> None:
+    (topic, payload), (sample_topic, sample), *_ = announcements("tasmota")
+    config = json.loads(payload)
+    config |= {"btn": [1, 0], "swc": [1, 3], "so": config["so"] | {"73": 1, "114": 1}}
+    messages = [(topic, json.dumps(config).encode()), (sample_topic, sample)]
+    devices, problems = devices_of(messages)
+    assert not problems
+    mapping = mapping_of(devices.values())
+    result = "stat/tasmota_F17F56/RESULT"
+    plug = "tasmota/E09806F17F56"
+    for message, said in (
+        ({"Button1": {"Action": "DOUBLE"}}, {f"{plug}/Button1.Action": "DOUBLE"}),
+        ({"Switch2": {"Action": "TOGGLE"}}, {f"{plug}/Switch2.Action": "TOGGLE"}),
+        ({"Switch1": {"Action": "OFF"}}, {f"{plug}/Switch1": "false"}),
+        ({"POWER": "ON"}, {}),
+    ):
+        assert values_of(mapping, result, json.dumps(message).encode()) == (said, 0)
+    known = Announcements(["tasmota"], devices_max=5)
+    assert not [one for message in messages for one in known.read("", *message).left_out]
