@@ -142,7 +142,7 @@ def _remove(
         landed.remove_landed(lake, kind, selection)
     if isinstance(selection, OfGateway):
         landed.remove_folders(lake, selection)
-        landed.forget_in_checkpoint(lake, selection)
+        landed.forget_in_log(lake, selection)
         if lake.local:
             forget_gateway(Path(lake.path()), selection.gateway)
     for table in SCHEMAS:

@@ -67,6 +67,7 @@ def _compact_table(spark: SparkSession, batches: Batches, sources: list[str] | N
             rows=0,
             replaces=sorted({batch.id for batch in live} | {name for batch in live for name in batch.replaces}),
             segments=sorted({segment for batch in live for segment in batch.segments}),
+            landings={segment: number for batch in live for segment, number in sorted(batch.landings.items())},
             sources=sorted({source for batch in live for source in batch.sources}) if sources is None else sources,
             refused=[one for batch in live for one in batch.refused],
             quads_max=quads_max(live),
