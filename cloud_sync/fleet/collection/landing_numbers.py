@@ -16,7 +16,7 @@ import msgspec
 
 from lamplighter.cloud_sync.files import opened_folder, sync_folder
 from lamplighter.cloud_sync.fleet.collection.ledger import Landed
-from lamplighter.cloud_sync.fleet.lake.landings import FOLDER, LINES_A_FILE, Landing, file_name
+from lamplighter.cloud_sync.fleet.lake.landings import FOLDER, LINES_A_FILE, LandingLine, file_name
 
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _LANDED = "s.gw, s.epoch, s.first, s.last, s.source, s.at, s.ts"
@@ -89,9 +89,9 @@ class LandingLogWriter:
         for number in range(self._last + 1, last + 1):
             one = landed.get(number)
             if one is not None and (self._lake / "segments" / one.segment).exists():
-                lines.append(msgspec.json.encode(Landing(number, one.segment, one.at)) + b"\n")
+                lines.append(msgspec.json.encode(LandingLine(number, one.segment, one.at)) + b"\n")
             else:  # the gateway is forgotten, or retention has removed the file
-                lines.append(msgspec.json.encode(Landing(number)) + b"\n")
+                lines.append(msgspec.json.encode(LandingLine(number)) + b"\n")
         name = file_name(self._last + 1)
         with opened_folder(self._lake, [FOLDER], make=True) as folder:
             descriptor = os.open(name, _APPEND, 0o644, dir_fd=folder)

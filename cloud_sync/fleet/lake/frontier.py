@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from lamplighter.cloud_sync.fleet.lake.folder import Lake
-from lamplighter.cloud_sync.fleet.lake.landings import Landing, LandingLog
+from lamplighter.cloud_sync.fleet.lake.landings import LandingLine, LandingLog
 
 _FILE = ("bronze", "frontier.json")
 
 
 class _FrontierFile(msgspec.Struct, frozen=True, kw_only=True):
-    """last: the last line of the log that was looked at; unread: segments before it that are not in bronze."""
+    """last: the last line of the log that was looked at; unread: lines before it whose segments are not in bronze."""
 
     v: int = 1
-    last: Landing = Landing(0)
-    unread: list[str] = []
+    last: LandingLine = LandingLine(0)
+    unread: list[LandingLine] = []
 
 
 class Frontier:
@@ -39,20 +39,20 @@ class Frontier:
         return self._file.last.number
 
     @property
-    def unread(self) -> frozenset[str]:
+    def unread(self) -> dict[str, LandingLine]:
         """Segments before the frontier that are not in bronze, because they could not be read."""
-        return frozenset(self._file.unread)
+        return {one.segment: one for one in self._file.unread}
 
     def check(self, log: LandingLog) -> None:
         """Goes back to the begin if the log does not have the last line that was looked at."""
         last = self._file.last
         found = log.after(last.number - 1, 1) if last.number else []
         if last.number and [one.segment for one in found] not in ([last.segment], [""]):
-            self._file = msgspec.structs.replace(self._file, last=Landing(0))
+            self._file = msgspec.structs.replace(self._file, last=LandingLine(0))
 
-    def advance(self, last: Landing | None, unread: Iterable[str]) -> None:
+    def advance(self, last: LandingLine | None, unread: Iterable[LandingLine]) -> None:
         """Moves behind a line, durably. None: where it is. unread: all before it. Raises OSError."""
-        new = msgspec.structs.replace(self._file, unread=sorted(unread), last=last or self._file.last)
+        new = msgspec.structs.replace(self._file, unread=list(unread), last=last or self._file.last)
         if new != self._file:
             self._lake.write(msgspec.json.encode(new) + b"\n", *_FILE)
             self._file = new
@@ -61,5 +61,5 @@ class Frontier:
         """Takes the names of some segments out of the file."""
         last = self._file.last
         if leaves(last.segment):
-            last = Landing(last.number)
-        self.advance(last, [one for one in self._file.unread if not leaves(one)])
+            last = LandingLine(last.number)
+        self.advance(last, [one for one in self._file.unread if not leaves(one.segment)])

@@ -18,7 +18,7 @@ FOLDER = "landings"
 LINES_A_FILE = 10_000
 
 
-class Landing(msgspec.Struct, frozen=True, omit_defaults=True):
+class LandingLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line. segment: `<gateway>/<name>`, "" for one that is gone; at: when it landed, RFC 3339."""
 
     number: int
@@ -26,7 +26,7 @@ class Landing(msgspec.Struct, frozen=True, omit_defaults=True):
     at: str = ""
 
 
-_decode = msgspec.json.Decoder(Landing).decode
+_decode = msgspec.json.Decoder(LandingLine).decode
 
 
 def file_name(number: int) -> str:
@@ -45,9 +45,9 @@ class LandingLog:
         """Whether a collector that gives numbers works on the lake."""
         return bool(self._lake.fs.exists(self._path(1)))
 
-    def after(self, number: int, limit: int) -> list[Landing]:
+    def after(self, number: int, limit: int) -> list[LandingLine]:
         """The next lines, `limit` at most; none if nothing has landed since. Raises ConfigurationError, OSError."""
-        found: list[Landing] = []
+        found: list[LandingLine] = []
         while len(found) < limit:
             lines = self._lines(number + len(found), limit - len(found))
             found += lines
@@ -71,7 +71,7 @@ class LandingLog:
                 self._lake.write(b"".join(after), FOLDER, name)
         self._place = 0, 0
 
-    def _lines(self, number: int, limit: int) -> list[Landing]:
+    def _lines(self, number: int, limit: int) -> list[LandingLine]:
         """As `after`, from one file."""
         path = self._path(number + 1)
         known, offset = self._place
@@ -105,10 +105,10 @@ class LandingLog:
 
 
 def _blank(line: bytes) -> bytes:
-    return msgspec.json.encode(Landing(_decode(line).number)) + b"\n"
+    return msgspec.json.encode(LandingLine(_decode(line).number)) + b"\n"
 
 
-def _line(line: bytes, place: str) -> Landing:
+def _line(line: bytes, place: str) -> LandingLine:
     try:
         return _decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -23,7 +23,7 @@ from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, Refused, TableBatch, locks
 from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.frontier import Frontier
-from lamplighter.cloud_sync.fleet.lake.landings import Landing, LandingLog
+from lamplighter.cloud_sync.fleet.lake.landings import LandingLine, LandingLog
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
@@ -92,11 +92,11 @@ def records(lines: DataFrame) -> DataFrame:
 
 
 class NewSegments(NamedTuple):
-    """Landed segments that are not in bronze. until: the line of the landing log that they reach; None without a log,
-    which has their numbers and times."""
+    """Landed segments that are not in bronze. until: the line of the landing log up to which they are all; None: the
+    frontier stays where it is."""
 
-    landed: list[Landing]
-    until: Landing | None
+    landed: list[LandingLine]
+    until: LandingLine | None
 
     @property
     def segments(self) -> list[str]:
@@ -123,7 +123,7 @@ class Ingest:
         """The segments of the next batch. None: nothing new has landed."""
         if not self._log.exists():
             waiting = (
-                Landing(0, one) for one in unread(self.lake, self._segments()) if one not in self.frontier.unread
+                LandingLine(0, one) for one in unread(self.lake, self._segments()) if one not in self.frontier.unread
             )
             some = sorted(waiting, key=lambda one: one.segment)[: self._files_per_batch]
             return NewSegments(some, None) if some else None
@@ -131,39 +131,45 @@ class Ingest:
             new = [one for one in lines if self._is_new(one.segment)]
             if new:
                 return NewSegments(new, lines[-1])
-            self.frontier.advance(lines[-1], self.frontier.unread)
+            self.frontier.advance(lines[-1], self.frontier.unread.values())
         return None
 
     def take(self, spark: SparkSession, new: NewSegments) -> None:
         """Ingests some segments, and moves the frontier behind them."""
-        paths = [self.lake.spark("segments", one) for one in new.segments]
-        lines = spark.read.schema(LINE).options(**_OPTIONS).json(paths).select("*", "_metadata")
-        # The collector gives a file the time of its landing.
-        landed = F.lit(None) if new.until is None else F.col("_metadata.file_modification_time")
-        self.batch(lines.withColumn("landed", landed.cast("timestamp")), new)
-        unread = self.frontier.unread.union(new.segments) - self._segments()
-        self.frontier.advance(new.until, unread)
+        paths = {one: self.lake.path("segments", *one.segment.split("/")) for one in new.landed}
+        there = [one for one, path in paths.items() if self.lake.fs.exists(path)]
+        for one in new.landed if len(there) < len(new.landed) else ():
+            if one not in there:
+                self._say(f"gone: {one.segment}; retention has removed it, or it is lost")
+        if there:
+            files = [self.lake.spark("segments", one.segment) for one in there]
+            lines = spark.read.schema(LINE).options(**_OPTIONS).json(files).select("*", "_metadata")
+            # The collector gives a file the time of its landing.
+            landed = F.col("_metadata.file_modification_time") if self._log.exists() else F.lit(None)
+            self.batch(lines.withColumn("landed", landed.cast("timestamp")), there)
+        waiting = {one.segment: one for one in [*self.frontier.unread.values(), *there]}
+        self.frontier.advance(new.until, [one for name, one in waiting.items() if name not in self._segments()])
 
-    def batch(self, lines: DataFrame, new: NewSegments) -> TableBatch:
+    def batch(self, lines: DataFrame, landed: Sequence[LandingLine]) -> TableBatch:
         """Writes a batch with these segments, whose lines are LINE."""
         frame = records(lines)
         # A name of its own: what a killed run has left, or committed, stays what it is.
-        draft = TableBatch(id=f"{new.landed[0].number:012d}-{secrets.token_hex(4)}", files=[], rows=0)
+        draft = TableBatch(id=f"{landed[0].number:012d}-{secrets.token_hex(4)}", files=[], rows=0)
         staged = self.bronze.stage(frame, draft)
         rows = segment_rows(self.bronze, staged)
-        faults = ((segment, _fault(segment, rows.get(segment))) for segment in new.segments)
+        faults = ((one.segment, _fault(one.segment, rows.get(one.segment))) for one in landed)
         refused = [Refused(segment, why) for segment, why in faults if why is not None]
         for one in refused:
             self._say(f"refused {one.segment}: {one.reason}")
         left_out = {one.segment for one in refused}
         if not left_out.isdisjoint(rows):
             staged = self.bronze.stage(_without(frame, left_out), draft)
-        taken = sorted(set(new.segments) - left_out)
+        taken = {one.segment: one.number for one in landed if one.segment not in left_out}
         batch = self.bronze.commit(
             msgspec.structs.replace(
                 staged,
-                segments=taken,
-                landings={one.segment: one.number for one in new.landed if one.number and one.segment not in left_out},
+                segments=sorted(taken),
+                landings={segment: number for segment, number in taken.items() if number},
                 refused=refused,
                 quads_max=max((row.quads_max for row in rows.values()), default=0),
             )
@@ -173,6 +179,14 @@ class Ingest:
             f"batch {batch.id}: {count_text(batch.rows, 'record', ',')} of {count_text(len(taken), 'segment', ',')}"
         )
         return batch
+
+    def left_out(self) -> NewSegments | None:
+        """All landed segments before the frontier that are not in bronze, by a listing; None without any."""
+        known = self.frontier.unread
+        coming = {one.segment for one in self._log.after(self.frontier.number, sys.maxsize)}
+        listed = (one for one in unread(self.lake, self._segments()) if one not in coming)
+        found = [known.get(one, LandingLine(0, one)) for one in listed]
+        return NewSegments(found, None) if found else None
 
     def missing_segments(self) -> list[str]:
         """Segments before the frontier that are not in bronze, and whose files are there."""
@@ -270,10 +284,11 @@ def ingest_again(
     spark: SparkSession, lake: Lake, segments: Iterable[str], say: Callable[[str], None] = lambda line: None
 ) -> None:
     """Ingests segments that were left out and that were repaired since."""
-    landing = Ingest(lake, say)
-    missing = set(unread(lake))
-    if wanted := [Landing(0, segment) for segment in segments if segment in missing]:
-        landing.take(spark, NewSegments(wanted, None))
+    landing, wanted = Ingest(lake, say), set(segments)
+    if (missing := landing.left_out()) is not None:
+        some = [one for one in missing.landed if one.segment in wanted]
+        if some:
+            landing.take(spark, NewSegments(some, None))
 
 
 def keep_ingesting(
@@ -321,13 +336,17 @@ def _ingest(arguments: argparse.Namespace, lake: Lake) -> int:
         print(line, file=sys.stderr, flush=True)
 
     landing = Ingest(lake, say, arguments.files_per_batch)
-    missing = unread(lake) if arguments.again else []
+    missing = landing.left_out() if arguments.again else None
     first = landing.pending()
     # One that stays reads more than what has landed now.
-    rows = None if arguments.every is not None else records_named(missing or (first.segments if first else ()))
+    rows = (
+        None
+        if arguments.every is not None
+        else records_named(next((one.segments for one in (missing, first) if one), ()))
+    )
     start = functools.cache(lambda: session.of_arguments(arguments, "ingest", rows=rows))
-    if missing:
-        landing.take(start(), NewSegments([Landing(0, segment) for segment in missing], None))
+    if missing is not None:
+        landing.take(start(), missing)
     if arguments.every is not None:
         with contextlib.suppress(KeyboardInterrupt):
             keep_ingesting(start, landing, arguments.every, threading.Event())
