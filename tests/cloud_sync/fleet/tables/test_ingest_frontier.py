@@ -2,10 +2,13 @@
 
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from lamplighter.cloud_sync.destinations import LocalFolder
@@ -15,6 +18,7 @@ from lamplighter.cloud_sync.fleet.collection.collector import Collector
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.tables.bronze import Ingest, NewSegments, unread
+from lamplighter.cloud_sync.fleet.tables.export import write_delta
 from tests.support.shipped_logs import segments
 
 ONE = segments("gw-1", 1, [1] * 9)
@@ -155,3 +159,15 @@ def test_segments_that_were_left_out_are_named_and_keep_their_numbers(site: _Sit
     assert Ingest(site.lake).left_out() == NewSegments(new.landed, None)._replace(
         landed=[msgspec.structs.replace(new.landed[0], number=0, at=""), new.landed[1]]
     )
+
+
+def test_a_table_with_files_of_an_earlier_version_is_exported_with_the_later_columns(tmp_path: Path) -> None:
+    deltalake = import_module("deltalake")
+    lake = Lake(str(tmp_path))
+    bronze = table(lake, "bronze")
+    for number, columns in enumerate(({"seq": [1]}, {"seq": [2], "landed": [datetime(2026, 6, 1, tzinfo=UTC)]})):
+        batch = TableBatch(id=f"b{number}", files=[], rows=0)
+        bronze.commit(bronze.stage_rows(pa.table(columns), batch))
+    assert write_delta(lake, "bronze", tmp_path / "delta") == 2
+    rows = deltalake.DeltaTable(str(tmp_path / "delta")).to_pyarrow_table().to_pylist()
+    assert {row["seq"]: row["landed"] and row["landed"].year for row in rows} == {1: None, 2: 2026}
