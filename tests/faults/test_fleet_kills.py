@@ -220,8 +220,7 @@ def test_every_record_is_in_bronze_once_across_kills_of_the_stream() -> None:
                 name = "driver" if kills["jvm"] >= JVM_KILLS or kills["driver"] < kills["jvm"] else "jvm"
                 os.kill({"driver": process.pid, "jvm": jvm}[name], signal.SIGKILL)
                 kills[name] += 1
-                _ship(at)
-                assert process.wait(END_S) != 0, "a driver without its JVM says so when something has landed"
+                assert process.wait(END_S) != 0, "a driver without its JVM says so"
                 _wait_for_end(jvm)
             _ends_well(at)
             done = subprocess.run([sys.executable, "-m", *at.stream], cwd=ROOT, capture_output=True, timeout=3 * END_S)

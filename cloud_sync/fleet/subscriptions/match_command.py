@@ -110,7 +110,7 @@ def keep_matching(
     )
     ended = threading.Event()
     with ThreadPoolExecutor(1, "ingest") as threads:
-        ingesting = threads.submit(keep_ingesting, lambda: spark, Ingest(lake, _say), every_s, ended)
+        ingesting = threads.submit(keep_ingesting, Ingest(lake, _say), every_s, ended, lambda: spark, spark)
         try:
             while not stopping.is_set() and not ingesting.done():
                 if matcher.advance() is None:

@@ -136,10 +136,11 @@ class Ingest:
 
     def take(self, spark: SparkSession, new: NewSegments) -> None:
         """Ingests some segments, and moves the frontier behind them."""
-        paths = {one: self.lake.path("segments", *one.segment.split("/")) for one in new.landed}
-        there = [one for one, path in paths.items() if self.lake.fs.exists(path)]
-        for one in new.landed if len(there) < len(new.landed) else ():
-            if one not in there:
+        there = []
+        for one in new.landed:
+            if self.lake.fs.exists(self.lake.path("segments", *one.segment.split("/"))):
+                there.append(one)
+            else:
                 self._say(f"gone: {one.segment}; retention has removed it, or it is lost")
         if there:
             files = [self.lake.spark("segments", one.segment) for one in there]
@@ -292,15 +293,23 @@ def ingest_again(
 
 
 def keep_ingesting(
-    spark: Callable[[], SparkSession], landing: Ingest, every_s: float, stopping: threading.Event
+    landing: Ingest,
+    every_s: float,
+    stopping: threading.Event,
+    start: Callable[[], SparkSession],
+    spark: SparkSession | None = None,
 ) -> None:
-    """Ingests what lands, until it is told to stop. spark: is asked for the session when something has landed."""
+    """Ingests what lands, until it is told to stop. start: is asked for the session when something has landed, unless
+    there is one already. Raises what py4j raises if the JVM of the session has ended."""
     while not stopping.is_set():
         new = landing.pending()
-        if new is None:
-            stopping.wait(every_s)
-        else:
-            landing.take(spark(), new)
+        if new is not None:
+            spark = spark or start()
+            landing.take(spark, new)
+            continue
+        if spark is not None:
+            spark.version  # noqa: B018 - asks the JVM, so that a supervisor learns that it has ended
+        stopping.wait(every_s)
 
 
 # --- the command --------------------------------------------------------------------------------------------
@@ -336,25 +345,23 @@ def _ingest(arguments: argparse.Namespace, lake: Lake) -> int:
         print(line, file=sys.stderr, flush=True)
 
     landing = Ingest(lake, say, arguments.files_per_batch)
-    missing = landing.left_out() if arguments.again else None
-    first = landing.pending()
+    some = [one for one in (landing.left_out() if arguments.again else None, landing.pending()) if one is not None]
     # One that stays reads more than what has landed now.
-    rows = (
-        None
-        if arguments.every is not None
-        else records_named(next((one.segments for one in (missing, first) if one), ()))
-    )
+    rows = None if arguments.every is not None else sum(records_named(one.segments) for one in some)
     start = functools.cache(lambda: session.of_arguments(arguments, "ingest", rows=rows))
-    if missing is not None:
-        landing.take(start(), missing)
+    for new in some[:1]:
+        landing.take(start(), new)
     if arguments.every is not None:
         with contextlib.suppress(KeyboardInterrupt):
-            keep_ingesting(start, landing, arguments.every, threading.Event())
-    while first is not None and arguments.every is None:
-        landing.take(start(), first)
-        first = landing.pending()
+            keep_ingesting(landing, arguments.every, threading.Event(), start)
+    else:
+        while some and (more := landing.pending()) is not None:
+            landing.take(start(), more)
     left = landing.missing_segments()
     for segment in left:
         say(f"not in bronze: {segment}; put a good copy in its place and run ingest --again")
-    print(f"bronze has {count_text(sum(batch.rows for batch in table(lake, 'bronze').live()), 'record', ',')}")
+    if some or arguments.every is not None:
+        print(f"bronze has {count_text(sum(batch.rows for batch in table(lake, 'bronze').live()), 'record', ',')}")
+    else:
+        print("nothing new has landed")
     return 1 if left else 0

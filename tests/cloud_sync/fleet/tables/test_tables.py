@@ -17,6 +17,7 @@ import pyoxigraph as ox
 import pytest
 from pyspark.sql import SparkSession
 
+from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.lake import Lake, tables
 from lamplighter.cloud_sync.fleet.tables import bronze, export, terms
 from lamplighter.cloud_sync.fleet.tables.compact import compact
@@ -214,6 +215,23 @@ def test_segments_that_cannot_be_read_are_named_and_the_stream_goes_on(spark: Sp
     assert len(of_lake(lake, "bronze")) == 2 * len(first)
 
 
+def test_a_repaired_segment_is_taken_again_with_those_that_are_new(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    first, second, third, *_ = odd_gateway.segments()
+    folder = tmp_path / "segments" / odd_gateway.NAME
+    damaged = write_segment(folder, first)
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:20])
+    write_segment(folder, second)
+    assert main(["ingest", str(tmp_path)]) == 1
+    damaged.write_bytes(whole)
+    write_segment(folder, third)
+    assert main(["ingest", str(tmp_path)]) == 1, "it is not looked at unless that is asked for"
+    assert main(["ingest", str(tmp_path), "--again"]) == 0
+    assert sorted(row["seq"] for row in of_lake(lake, "bronze")) == [one.seq for one in (*first, *second, *third)]
+    assert main(["ingest", str(tmp_path), "--again"]) == 0
+
+
 def test_a_lost_frontier_makes_no_record_count_twice(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     [first, second, *_] = odd_gateway.segments()
@@ -230,7 +248,7 @@ def test_ingest_that_stays_takes_what_lands(spark: SparkSession, tmp_path: Path)
     said: queue.Queue[str] = queue.Queue()
     landing = bronze.Ingest(lake, said.put)
     with ThreadPoolExecutor(1) as threads:
-        running = threads.submit(bronze.keep_ingesting, lambda: spark, landing, 0.05, stopping)
+        running = threads.submit(bronze.keep_ingesting, landing, 0.05, stopping, lambda: spark)
         try:
             for records in odd_gateway.segments()[:2]:
                 write_segment(tmp_path / "segments" / odd_gateway.NAME, records)
