@@ -21,6 +21,7 @@ import msgspec
 
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, Refused, TableBatch, locks
+from lamplighter.cloud_sync.fleet.lake.delta_log import DeltaLog
 from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.frontier import Frontier
 from lamplighter.cloud_sync.fleet.lake.landings import LandingLine, LandingLog
@@ -115,6 +116,7 @@ class Ingest:
         self._say = say
         self._files_per_batch = files_per_batch
         self._log = LandingLog(lake)
+        self._delta_log = DeltaLog(self.bronze, say)
         self._ingested: set[str] | None = None
         self._forgotten = ForgottenGateways.of(lake)
         self.frontier.check(self._log)
@@ -175,6 +177,7 @@ class Ingest:
                 quads_max=max((row.quads_max for row in rows.values()), default=0),
             )
         )
+        self._delta_log.add(batch)
         self._segments().update(taken)
         self._say(
             f"batch {batch.id}: {count_text(batch.rows, 'record', ',')} of {count_text(len(taken), 'segment', ',')}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch, locks, quads_max
+from lamplighter.cloud_sync.fleet.lake.delta_log import DELTA_TABLES, follow_all
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.facts import name_of
@@ -43,6 +44,7 @@ def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda
     unreadable = merge_matches(table(lake, "matches"))
     for line in unreadable:
         say(line)
+    follow_all(lake, DELTA_TABLES, say, data_change=False)
     for name in SCHEMAS:
         table(lake, name).sweep()
     return not unreadable

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, locks, quads_max
+from lamplighter.cloud_sync.fleet.lake.delta_log import SILVER_TABLES, follow_all
 from lamplighter.cloud_sync.fleet.lake.tables import by_gateway, table
 from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
@@ -186,6 +187,7 @@ class Silver:
         if streams_batch is not None:
             # Committed last, so that after a crash the changes are found again.
             table(self._lake, "streams").commit(streams_batch)
+        follow_all(self._lake, SILVER_TABLES, self._say)
 
     def _add(self, name: str, made: Callable[[DataFrame, int | None], DataFrame]) -> None:
         """made: a function of new bronze records and the largest number of quads that one of them asserts."""
