@@ -43,7 +43,7 @@ class LandingLog:
 
     def exists(self) -> bool:
         """Whether a collector that gives numbers works on the lake."""
-        return bool(self._lake.fs.exists(self._path(1)))
+        return self._size(self._path(1)) is not None
 
     def after(self, number: int, limit: int) -> list[LandingLine]:
         """The next lines, `limit` at most; none if nothing has landed since. Raises ConfigurationError, OSError."""
@@ -78,7 +78,7 @@ class LandingLog:
         if known != number or number % LINES_A_FILE == 0:
             offset = 0
         try:
-            if offset and self._lake.fs.size(path) <= offset:
+            if offset and (self._size(path) or 0) <= offset:
                 return []
             data = self._lake.fs.cat_file(path, start=offset)
         except FileNotFoundError:
@@ -99,6 +99,14 @@ class LandingLog:
         elif not offset:
             self._place = number, sum(map(len, lines[:skipped]))
         return found
+
+    def _size(self, path: str) -> int | None:
+        """The size of a file; None if it does not exist."""
+        try:
+            # Otherwise s3fs answers from an earlier listing.
+            return int(self._lake.fs.info(path, refresh=True)["size"])
+        except FileNotFoundError:
+            return None
 
     def _path(self, number: int) -> str:
         return self._lake.path(FOLDER, file_name(number))
