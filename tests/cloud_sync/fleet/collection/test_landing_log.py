@@ -5,7 +5,9 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import fsspec
 import pytest
 
 from lamplighter.cloud_sync.destinations import LocalFolder
@@ -159,3 +161,19 @@ def test_a_damaged_log_is_named(site: _Site) -> None:
             LandingLog(site.lake).after(0, 9)
     path.write_bytes(content[:-3])
     assert [one.number for one in LandingLog(site.lake).after(0, 9)] == [1], "the collector is writing the rest"
+
+
+def test_a_copy_on_object_storage_is_read_as_it_grows(
+    site: _Site, s3: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fsspec.config.conf, "s3", s3)
+    lake = Lake(f"s3://fleet/{tmp_path.name}")
+    log = LandingLog(lake)
+    assert (log.exists(), log.after(0, 9)) == (False, [])
+    for number in range(3):
+        site.land(number)
+        lake.write((site.folder / "landings/000000000001.ndjson").read_bytes(), "landings", "000000000001.ndjson")
+        assert lake.names("landings")  # s3fs remembers the sizes of a listing
+        assert [one.number for one in log.after(2 * number, 9)] == [2 * number + 1, 2 * number + 2]
+        assert log.after(2 * number + 2, 9) == []
+    assert LandingLog(lake).last() == 6
