@@ -1,8 +1,4 @@
-"""The collector's ledger (SQLite): what has landed, what is in quarantine, what gateways report as lost.
-
-The ledger is written before files move. A file is written to `incoming/` and synced. The transaction that accepts it
-records its target; then it is moved. After a kill, the next collector finds the moves that are left.
-"""
+"""The collector's ledger (SQLite): what has landed, what is in quarantine, what gateways report as lost."""
 
 from __future__ import annotations
 
