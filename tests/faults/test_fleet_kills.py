@@ -250,7 +250,7 @@ def _files(folder: Path) -> int:
 
 def _wait_for_change(folder: Path, process: subprocess.Popen[bytes]) -> None:
     """Until the stream has begun to note something."""
-    before, deadline = _files(folder), time.monotonic() + 6 * END_S
+    before, deadline = _files(folder), time.monotonic() + 30 * END_S
     while _files(folder) == before:
         assert process.poll() is None
         assert time.monotonic() < deadline, "the stream has not begun"

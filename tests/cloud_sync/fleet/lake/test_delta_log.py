@@ -6,9 +6,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
+from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
 from lamplighter.cloud_sync.fleet.lake.delta_log import DeltaLog, follow_all
 from lamplighter.cloud_sync.fleet.lake.tables import table
@@ -86,3 +88,15 @@ def test_a_damaged_log_stops_nothing_and_is_named(bronze: Batches) -> None:
     delta = DeltaLog(bronze, said.append)
     delta.add(write(bronze, "b", 2))
     assert "_delta_log" in said[0] and "remove the folder" in said[0]
+
+
+def test_a_forgotten_gateway_is_not_in_the_log_s_tables(bronze: Batches) -> None:
+    for name in ("gw-1", "gw-2"):
+        batch = write(bronze, f"of-{name[-1]}", 1, 2, gw=name)
+        bronze.commit(msgspec.structs.replace(batch, segments=[f"{name}/s"], landings={f"{name}/s": 1}))
+    DeltaLog(bronze).follow()
+    assert main(["forget", bronze.lake.url, "--gateway", "gw-1", "--yes"]) == 0
+    assert {row["gw"] for row in rows(bronze)} == {"gw-2"}
+    assert [(one.segments, one.landings) for one in bronze.live()] == [([], {}), (["gw-2/s"], {"gw-2/s": 1})]
+    left = [path for path in Path(bronze.lake.url).rglob("*") if path.is_file() and b"gw-1" in path.read_bytes()]
+    assert left == []
