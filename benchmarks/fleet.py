@@ -26,7 +26,7 @@ from lamplighter.cloud_sync.fleet.jobs.commands import write_results
 from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
 from lamplighter.cloud_sync.fleet.lake import Lake, tables
 from lamplighter.cloud_sync.fleet.session import session
-from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
+from lamplighter.cloud_sync.fleet.tables.bronze import ingest
 from lamplighter.cloud_sync.fleet.tables.silver import Silver
 from lamplighter.demo.fleet.simulate import Order, fleet
 from lamplighter.demo.fleet.simulated_machine import FleetPlan
@@ -122,7 +122,7 @@ def _one(
             segments.append(landed / path.name)
     run.segment_bytes = sum(path.stat().st_size for path in segments)
     with jvm.measured(run.costs, "bronze"):
-        await_end(ingest(spark, lake))
+        ingest(spark, lake)
     with jvm.measured(run.costs, "silver"):
         Silver(spark, lake).update()
     with (

@@ -133,7 +133,7 @@ def session(
     remote = os.environ.get("SPARK_REMOTE") or (settings or {}).get("spark.remote")
     if remote or str(master).startswith("sc://"):
         raise ConfigurationError(
-            f"Spark Connect ({remote or master}) is not supported: its server cannot run the stream of `ingest`; "
+            f"Spark Connect ({remote or master}) is not supported: the commands use the driver's JVM; "
             "unset SPARK_REMOTE and name a master, or use spark-submit"
         )
     active = SparkSession.getActiveSession()

@@ -232,14 +232,14 @@ def _tables(
     from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
     from lamplighter.cloud_sync.fleet.lake.tables import read
     from lamplighter.cloud_sync.fleet.report import write_report
-    from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
+    from lamplighter.cloud_sync.fleet.tables.bronze import ingest
     from lamplighter.cloud_sync.fleet.tables.silver import Silver
     from lamplighter.demo.fleet.checks import Checks, gaps, same, table
     from lamplighter.demo.fleet.subscriptions import WarmPlaces
 
     with story.step("Spark: segments into bronze, bronze into silver, events matched with a fleet subscription"):
         warm = WarmPlaces(lake, story.tell)
-        await_end(ingest(spark, lake, say=story.tell))
+        ingest(spark, lake, say=story.tell)
         warm.match(spark, late=False)
         Silver(spark, lake, story.tell).update()
     with story.step("late segments, and good copies of the damaged ones, arrive and are ingested"):
@@ -251,7 +251,7 @@ def _tables(
         )
         _put(bucket, simulated / "late", damaged)
         _collect_round(story, bucket, Path(lake.path()))
-        await_end(ingest(spark, lake, say=story.tell))
+        ingest(spark, lake, say=story.tell)
         warm.match(spark, late=True)
         Silver(spark, lake, story.tell).update()
     with story.step("the subscription fires: notifications of the whole fleet, in the order of each gateway"):

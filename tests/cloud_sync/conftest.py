@@ -47,11 +47,11 @@ def silver_lake(
     spark: "SparkSession", simulated: SmallFleet, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[SmallFleet, Lake]:
     """The fleet, and a lake with all of its records in bronze and silver."""
-    from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
+    from lamplighter.cloud_sync.fleet.tables.bronze import ingest
     from lamplighter.cloud_sync.fleet.tables.silver import Silver
 
     lake = Lake(str(tmp_path_factory.mktemp("lake")))
     simulated.land(lake)
-    await_end(ingest(spark, lake))
+    ingest(spark, lake)
     Silver(spark, lake).update()
     return simulated, lake

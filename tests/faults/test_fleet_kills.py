@@ -212,7 +212,7 @@ def test_every_record_is_in_bronze_once_across_kills_of_the_stream() -> None:
             while kills["jvm"] < JVM_KILLS or kills["driver"] < DRIVER_KILLS:
                 _ship(at)
                 process = started([*at.stream, "--every", "0.5"], log)
-                _wait_for_change(at.lake / "checkpoint", process)
+                _wait_for_change(at.lake / "bronze", process)
                 _ship(at)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(at.random.uniform(0, 3))
@@ -250,7 +250,7 @@ def _files(folder: Path) -> int:
 
 def _wait_for_change(folder: Path, process: subprocess.Popen[bytes]) -> None:
     """Until the stream has begun to note something."""
-    before, deadline = _files(folder), time.monotonic() + 6 * END_S
+    before, deadline = _files(folder), time.monotonic() + 30 * END_S
     while _files(folder) == before:
         assert process.poll() is None
         assert time.monotonic() < deadline, "the stream has not begun"

@@ -35,16 +35,16 @@ from lamplighter.cloud_sync.answers import REFUSED, RESERVED, SEAL, SNAPSHOTS, C
 from lamplighter.cloud_sync.destinations import Destination, StoredObject, renewed_destination
 from lamplighter.cloud_sync.destinations.base import SMALL_BYTES_MAX
 from lamplighter.cloud_sync.fleet.collection.landing import Landing
-from lamplighter.cloud_sync.fleet.collection.manifest import (
+from lamplighter.cloud_sync.fleet.collection.ledger import (
     ANSWERED,
     KNOWN,
     LANDED,
     QUARANTINED,
     UNANSWERED,
-    Manifest,
     Object,
     Quarantined,
 )
+from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.cloud_sync.fleet.collection.missing import MissingRecords
 from lamplighter.cloud_sync.fleet.collection.segment_check import (
     CHAIN,

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lamplighter.cloud_sync.fleet.collection.landing import Landing
-from lamplighter.cloud_sync.fleet.collection.manifest import FILE, Manifest
+from lamplighter.cloud_sync.fleet.collection.ledger import FILE
+from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.cloud_sync.fleet.collection.segment_check import Bounds
 from lamplighter.cloud_sync.fleet.lake.folder import FORK
 from lamplighter.engine.errors import BusyError, ConfigurationError
 
-_BY_GATEWAY = ("segments", "seals", "lost", "snapshots", "histories", "claims")
+_BY_GATEWAY = ("segments", "seals", "lost", "snapshots", "histories", "claims", "landings")
 _BY_PATH = (("objects", "path"), ("quarantined", "path"), ("listed", "folder"), ("pages", "folder"))
 
 

@@ -23,7 +23,8 @@ from typing import NamedTuple
 import google_crc32c
 import msgspec
 
-from lamplighter.cloud_sync.fleet.collection.manifest import LogHistory, Manifest
+from lamplighter.cloud_sync.fleet.collection.ledger import LogHistory
+from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.cloud_sync.fleet.collection.segment_check import (
     CHAIN,
     CONFLICT,

@@ -21,17 +21,18 @@ from lamplighter.cloud_sync.answers import SNAPSHOTS
 from lamplighter.cloud_sync.destinations.base import PART
 from lamplighter.cloud_sync.files import create_plain, opened_folder, sync_folder
 from lamplighter.cloud_sync.fleet.collection.histories import Histories, rename_lines
-from lamplighter.cloud_sync.fleet.collection.manifest import (
+from lamplighter.cloud_sync.fleet.collection.landing_numbers import LandingLogWriter
+from lamplighter.cloud_sync.fleet.collection.ledger import (
     ANSWERED_NEVER,
     KNOWN,
     LANDED,
     QUARANTINED,
     UNANSWERED,
     LogHistory,
-    Manifest,
     Object,
     Quarantined,
 )
+from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.cloud_sync.fleet.collection.segment_check import (
     CHAIN,
     CONFLICT,
@@ -67,20 +68,28 @@ class Landing:
         self._histories = Histories(manifest, lake / SEGMENTS, bounds)
         self._numbers = itertools.count()
         self._kept: dict[str, int] = {}  # bytes in quarantine, by gateway
-        self._moved: list[str] = []
+        self._moved: set[str] = set()
+        self._log = LandingLogWriter(lake, manifest.landings)
         with opened_folder(lake, [INCOMING], make=True):
             pass
 
     def recover(self) -> None:
-        """Completes the moves of a collector that was killed."""
+        """Completes the moves of a collector that was killed, and numbers what has no landing number."""
         self._move(self._manifest.moves())
+        with self._manifest.transaction():
+            # A ledger that was restored from a backup must not give out numbers that readers have seen.
+            self._manifest.landings.continue_after(self._log.last)
+            self._manifest.landings.add_missing()
         with opened_folder(self._lake, [INCOMING]) as folder, os.scandir(folder) as listing:
             for left in listing:
                 os.unlink(left.name, dir_fd=folder)
         self.settle()
 
     def settle(self) -> None:
-        """Removes completed moves from the manifest."""
+        """Writes the landing log, and removes completed moves from the manifest."""
+        # An error of the disk may have left a move.
+        self._move([move for move in self._manifest.moves() if move[0] not in self._moved])
+        self._log.write()
         if self._moved:
             with self._manifest.transaction():
                 self._manifest.forget_moves(self._moved)
@@ -274,10 +283,11 @@ class Landing:
                 opened_folder(self._lake, parts, make=True) as folder,
                 contextlib.suppress(FileNotFoundError),  # a collector that was killed has moved it
             ):
-                os.utime(self._lake / source, follow_symlinks=False)  # Spark ignores files that are a week old
+                # `ingest` takes the file's time for that of its landing.
+                os.utime(self._lake / source, (self._wall(), self._wall()), follow_symlinks=False)
                 os.rename(self._lake / source, name, dst_dir_fd=folder)
             folders.add(self._lake.joinpath(*parts))
-            self._moved.append(source)
+            self._moved.add(source)
         for path in folders:
             sync_folder(path)
 

@@ -1,18 +1,22 @@
-"""The collector's ledger (SQLite): what has landed, what is in quarantine, what gateways report as lost.
-
-The ledger is written before files move. A file is written to `incoming/` and synced. The transaction that accepts it
-records its target; then it is moved. After a kill, the next collector finds the moves that are left.
-"""
+"""The collector's ledger (SQLite): what has landed, what is in quarantine, what gateways report as lost."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
+from lamplighter.cloud_sync.fleet.collection.landing_numbers import LandingNumbers
+from lamplighter.cloud_sync.fleet.collection.ledger import (
+    Arrivals,
+    Landed,
+    LogHistory,
+    Object,
+    Quarantined,
+    open_ledger,
+    transaction,
+)
 from lamplighter.cloud_sync.fleet.collection.missing import MissingRecords, Said, gaps_of_gateway
 from lamplighter.cloud_sync.fleet.collection.segment_check import (
     EPOCH_MAX,
@@ -22,193 +26,24 @@ from lamplighter.cloud_sync.fleet.collection.segment_check import (
     Range,
     sealed_range,
 )
-from lamplighter.cloud_sync.fleet.lake.folder import FORK, gateway_of
+from lamplighter.cloud_sync.fleet.lake.folder import gateway_of
 from lamplighter.engine.change_log import Gap, Seal
-from lamplighter.engine.errors import ConfigurationError
-
-FILE = "manifest.sqlite"
-VERSION = 1
-
-_TABLES = """
-CREATE TABLE objects (
-  path TEXT PRIMARY KEY, version TEXT NOT NULL, sha256 TEXT NOT NULL, outcome TEXT NOT NULL, reason TEXT NOT NULL,
-  at TEXT NOT NULL, answered INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX unanswered ON objects (path) WHERE answered = 0;
-CREATE TABLE segments (
-  gw TEXT NOT NULL, epoch INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, source TEXT NOT NULL,
-  at TEXT NOT NULL, ts TEXT NOT NULL, PRIMARY KEY (gw, epoch, first)
-) WITHOUT ROWID;
-CREATE TABLE seals (
-  gw TEXT NOT NULL, epoch INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, sha256 TEXT NOT NULL,
-  previous TEXT, PRIMARY KEY (gw, epoch, first, last, sha256)
-) WITHOUT ROWID;
-CREATE INDEX seals_by_last ON seals (gw, epoch, last);
-CREATE TABLE lost (
-  gw TEXT NOT NULL, by_epoch INTEGER NOT NULL, by_seq INTEGER NOT NULL, epoch INTEGER NOT NULL, first INTEGER NOT NULL,
-  last INTEGER, reason TEXT NOT NULL, PRIMARY KEY (gw, by_epoch, by_seq)
-) WITHOUT ROWID;
-CREATE TABLE snapshots (
-  gw TEXT NOT NULL, epoch INTEGER NOT NULL, seq INTEGER NOT NULL, sha256 TEXT NOT NULL, bytes INTEGER NOT NULL,
-  quads INTEGER NOT NULL, source TEXT NOT NULL, at TEXT NOT NULL, PRIMARY KEY (gw, epoch, seq)
-) WITHOUT ROWID;
-CREATE TABLE quarantined (
-  file TEXT PRIMARY KEY, path TEXT NOT NULL, sha256 TEXT NOT NULL, kind TEXT NOT NULL, reason TEXT NOT NULL,
-  at TEXT NOT NULL, seal BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE moves (source TEXT PRIMARY KEY, target TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE listed (folder TEXT PRIMARY KEY, settled TEXT NOT NULL, full_at REAL NOT NULL) WITHOUT ROWID;
-"""
-# These tables may be absent. They need no new version: an earlier collector quarantines what has another history.
-_LATER_TABLES = (
-    "CREATE TABLE IF NOT EXISTS pages (folder TEXT PRIMARY KEY, after TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS histories (gw TEXT NOT NULL, number INTEGER NOT NULL, parent INTEGER NOT NULL, "
-    "epoch INTEGER NOT NULL, seq INTEGER NOT NULL, at TEXT NOT NULL, PRIMARY KEY (gw, number)) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS claims (gw TEXT NOT NULL, file TEXT NOT NULL, epoch INTEGER NOT NULL, "
-    "first INTEGER NOT NULL, last INTEGER, PRIMARY KEY (gw, file, epoch, first)) WITHOUT ROWID",
-)
-
-LANDED, KNOWN, QUARANTINED = "landed", "known", "quarantined"
-UNANSWERED, ANSWERED, ANSWERED_NEVER = 0, 1, 2
-
-
-@dataclass(frozen=True)
-class LogHistory:
-    """A history of a gateway. number: 1 for the first; epoch, seq: the last record that it shares with its parent."""
-
-    gateway: str
-    number: int = 1
-    parent: LogHistory | None = None
-    epoch: int = 0
-    seq: int = 0
-
-    @property
-    def name(self) -> str:
-        """In the lake. No gateway has such a name."""
-        return self.gateway if self.number == 1 else f"{self.gateway}{FORK}{self.number}"
-
-
-@dataclass(frozen=True)
-class Landed:
-    """A file in `segments/` with records first to last of an epoch. No other landed file has these records.
-
-    source: the object that they came in; ts: of that object's last record, by the gateway's clock; at: when it landed.
-    Times are RFC 3339.
-    """
-
-    gw: str
-    epoch: int
-    first: int
-    last: int
-    source: str
-    at: str
-    ts: str
-
-    @property
-    def range(self) -> Range:
-        return self.first, self.last
-
-
-@dataclass(frozen=True)
-class Quarantined:
-    """A file in `quarantine/`. file: relative to it; path: of its object at the source, without suffix; kind: as in
-    `Bad`."""
-
-    file: str
-    path: str
-    sha256: str
-    kind: str
-    reason: str
-    at: str
-    seal: bytes
-
-
-@dataclass(frozen=True)
-class Arrivals:
-    """The progress of a gateway. at: when the last segment landed; epoch, last, ts: of the last record, None if nothing
-    has landed; snapshot: epoch and sequence of the last one; missing: earlier records that may still arrive; lost:
-    records that the gateway reports as lost; quarantined: number of objects; forked: of a later history, the last
-    record that it shares with an earlier one."""
-
-    gw: str
-    files: int
-    records: int
-    at: str | None
-    epoch: int | None
-    last: int | None
-    ts: str | None
-    snapshot: tuple[int, int] | None
-    missing: int
-    lost: int
-    quarantined: int
-    forked: str = ""
-
-
-@dataclass(frozen=True)
-class Object:
-    """The outcome of an object of the source. answered: whether the answer was written there."""
-
-    version: str
-    sha256: str
-    outcome: str
-    reason: str
-    at: str
-    answered: int
 
 
 class Manifest:
     """The manifest of a lake. One collector writes; other processes can read at the same time. It is one class because
-    all queries share one connection and its transactions."""
+    all queries share one connection and its transactions. landings: the numbers of the landed files."""
 
     def __init__(self, lake: Path, *, write: bool = False) -> None:
-        path = lake / FILE
-        if not write and not path.exists():
-            raise ConfigurationError(f"{path}: there is no such file; collect into this lake first")
-        if not path.exists() and any((lake / "segments").glob("*/*")):
-            raise ConfigurationError(
-                f"{path}: the file is missing, but the lake has segments; restore it from a backup, or collect into a "
-                "new lake: without it records would land twice"
-            )
-        try:
-            self._db = sqlite3.connect(
-                f"file:{quote(str(path.absolute()))}?mode={'rwc' if write else 'ro'}", uri=True, isolation_level=None
-            )
-            if write:
-                self._db.execute("PRAGMA journal_mode=WAL")
-                self._db.execute("PRAGMA synchronous=FULL")
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if not version and write:
-                with self.transaction():
-                    for statement in filter(str.strip, _TABLES.split(";")):
-                        self._db.execute(statement)
-                    self._db.execute(f"PRAGMA user_version={VERSION}")
-            elif not version:
-                raise ConfigurationError(f"{path}: it has no tables yet; collect into this lake first")
-            elif version != VERSION:
-                raise ConfigurationError(
-                    f"{path}: version {version}; this program reads version {VERSION}, so use the program that wrote it"
-                )
-            if write:
-                for statement in _LATER_TABLES:
-                    self._db.execute(statement)
-        except sqlite3.Error as error:
-            raise ConfigurationError(
-                f"{path}: {error}; if it is damaged, restore it from a backup, or collect into a new lake"
-            ) from error
+        self._db = open_ledger(lake, write=write)
+        self.landings = LandingNumbers(self._db)
 
     def close(self) -> None:
         self._db.close()
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> contextlib.AbstractContextManager[None]:
         """Makes the statements of the block atomic, and durable at its end."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
+        return transaction(self._db)
 
     # --- objects of the source ---
 
@@ -466,6 +301,7 @@ class Manifest:
                 "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (gw, seal.epoch, first, last, source, at, checked.ts),
             )
+            self.landings.add(gw, seal.epoch, first)
         for by_epoch, by_seq, gap in checked.gaps:
             self._db.execute(
                 "INSERT OR IGNORE INTO lost VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -1,9 +1,8 @@
-"""Landed files, quarantine, and what the ingest stream remembers of them."""
+"""Landed files, quarantine, and what the landing log and `ingest` remember of them."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 
 import msgspec
@@ -12,11 +11,11 @@ import zstandard
 from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, Selection
 from lamplighter.cloud_sync.fleet.deletion.subject import OfSubject
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.frontier import Frontier
+from lamplighter.cloud_sync.fleet.lake.landings import LandingLog
 from lamplighter.engine.change_log import Record, SnapshotPart, decode, encode, segment_name
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.terms import Quad
-
-_LOG = ("checkpoint", "ingest", "sources", "0")
 
 
 def selected_files(lake: Lake, kind: str, selection: Selection) -> list[str]:
@@ -38,25 +37,13 @@ def remove_folders(lake: Lake, selection: OfGateway) -> None:
             lake.fs.rm(lake.path(kind, name), recursive=True)
 
 
-def forget_in_checkpoint(lake: Lake, selection: OfGateway) -> None:
-    """Removes the gateway's files from the list of files that the stream has read.
-
-    The lists are Spark's: a line with the version, then a JSON object a line. The files are gone, so the stream does
-    not read them again.
-    """
-    for name in lake.names(*_LOG):
-        if name.startswith("."):
-            continue
-        path = lake.path(*_LOG, name)
-        head, *lines = lake.fs.cat_file(path).decode().splitlines()
-        paths = [str(json.loads(line).get("path")).partition("/segments/")[2] for line in lines]
-        kept = [line for line, path in zip(lines, paths, strict=True) if not selection.has(path.partition("/")[0])]
-        if kept != lines:
-            # Hadoop refuses a file that does not match its checksum; without one it reads the file.
-            checksum = lake.path(*_LOG, f".{name}.crc")
-            if lake.fs.exists(checksum):
-                lake.fs.rm_file(checksum)
-            lake.write("\n".join([head, *kept]).encode(), *_LOG, name)
+def forget_in_log(lake: Lake, selection: OfGateway) -> None:
+    """Takes the names of a gateway's segments out of the landing log and the frontier of `ingest`."""
+    LandingLog(lake).blank(lambda segment: selection.has(segment.partition("/")[0]))
+    Frontier(lake).forget(selection.segment)
+    # The list of files that the stream of an earlier version has read. Without it, that version asks the manifests.
+    if lake.names("checkpoint"):
+        lake.fs.rm(lake.path("checkpoint"), recursive=True)
 
 
 # --- landed files without a subject ----------------------------------------------------------------------------

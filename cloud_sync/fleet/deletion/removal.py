@@ -19,6 +19,7 @@ from lamplighter.cloud_sync.fleet.deletion import landed, notified, pushed, rewr
 from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, OutdatedRecords, Selection
 from lamplighter.cloud_sync.fleet.deletion.subject import OfSubject
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.delta_log import DELTA_TABLES, follow_all
 from lamplighter.cloud_sync.fleet.lake.forgotten import FOLDER, ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS
 from lamplighter.cloud_sync.fleet.tables.bronze import unread
@@ -142,7 +143,7 @@ def _remove(
         landed.remove_landed(lake, kind, selection)
     if isinstance(selection, OfGateway):
         landed.remove_folders(lake, selection)
-        landed.forget_in_checkpoint(lake, selection)
+        landed.forget_in_log(lake, selection)
         if lake.local:
             forget_gateway(Path(lake.path()), selection.gateway)
     for table in SCHEMAS:
@@ -151,6 +152,7 @@ def _remove(
     if isinstance(selection, OutdatedRecords):
         rewriting.collapse(lake, selection)
         rewriting.collapse_streams(lake, selection)
+    follow_all(lake, DELTA_TABLES, say)
     if isinstance(selection, OfGateway):
         pushed.remove_sent_orders(lake, selection)
     notified.remove_dead_letters(lake, selection)

@@ -51,6 +51,7 @@ def rewrite(lake: Lake, name: str, selection: Selection) -> int:
             files=files,
             rows=rows,
             segments=[one for one in batch.segments if not _leaves(name, one, selection)],
+            landings={one: number for one, number in batch.landings.items() if not selection.segment(one)},
             refused=[one for one in batch.refused if not selection.segment(one.segment)],
             ahead=_other_gateways(batch.ahead, selection),
         )

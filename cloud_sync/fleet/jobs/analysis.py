@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AnalysisOptions:
-    """since, until, as_of: with a time zone. None: no bound, and the last known time of any gateway."""
+    """since, until, as_of: with a time zone. None: no bound, and the last landing."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -170,11 +170,12 @@ class Analysis:
 
     @cached_property
     def as_of(self) -> datetime:
-        """The time up to which silence is measured: `options.as_of`, or the last known time of any gateway, or 1970."""
+        """The time up to which silence is measured: `options.as_of`, or the last landing, or the last known time of any
+        gateway if no landing is known, or 1970."""
         known = self.options.as_of or self.options.until
         if known is not None:
             return known
-        last = self._last_heard.agg(F.unix_micros(F.max("heard")).alias("us")).first()
+        last = self._last_heard.agg(F.unix_micros(F.coalesce(F.max("landed"), F.max("heard"))).alias("us")).first()
         return datetime.fromtimestamp((last.us if last and last.us is not None else 0) / 1e6, UTC)
 
     @cached_property

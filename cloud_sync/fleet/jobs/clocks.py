@@ -80,14 +80,16 @@ def clock_quality(health: DataFrame, readings: DataFrame) -> DataFrame:
     health: gateway_health. Returns gw, records, untrusted, untrusted_share, boots, epochs, lost, spread_ms (largest
     movement of wall clock against boot clock within one boot, over hours that were synchronised throughout; null
     without any), step_ms (the same over all hours), readings, repaired, untimed, result_wrong (readings whose device
-    time was rejected although the gateway's clock was good), quality: ``good``, ``stepped``, ``untrusted`` (too large a
-    share, but times could be repaired), ``unknown`` (readings without a time).
+    time was rejected although the gateway's clock was good), ahead (records that are later than their landing),
+    quality: ``good``, ``stepped``, ``untrusted`` (too large a share, but times could be repaired), ``unknown``
+    (readings without a time), ``ahead``.
     """
     synchronised = F.col("untrusted") == 0
     boots = health.groupBy("gw", "boot").agg(
         F.sum("records").alias("records"),
         F.sum("untrusted").alias("untrusted"),
         F.sum("lost").alias("lost"),
+        F.sum("ahead").alias("ahead"),
         F.collect_set("epoch").alias("epochs"),
         (
             F.max(F.when(synchronised, F.col("offset_max_us"))) - F.min(F.when(synchronised, F.col("offset_min_us")))
@@ -103,6 +105,7 @@ def clock_quality(health: DataFrame, readings: DataFrame) -> DataFrame:
         F.sum("lost").alias("lost"),
         (F.max("spread_us") / 1000).alias("spread_ms"),
         (F.max("step_us") / 1000).alias("step_ms"),
+        F.sum("ahead").alias("ahead"),
     )
     clocks = readings.groupBy("gw").agg(
         F.count("*").alias("readings"),
@@ -111,15 +114,15 @@ def clock_quality(health: DataFrame, readings: DataFrame) -> DataFrame:
         F.count_if((F.col("clock") == "arrival") & F.col("result_time").isNotNull()).alias("result_wrong"),
     )
     quality = (
-        F.when(F.col("untimed") > 0, "unknown")
+        F.when(F.col("ahead") > 0, "ahead")
+        .when(F.col("untimed") > 0, "unknown")
         .when(F.col("untrusted_share") > UNTRUSTED_SHARE_MAX, "untrusted")
         .when(F.col("spread_ms") * 1000 > SPREAD_MAX_US, "stepped")
         .otherwise("good")
     )
     return (
         gateways.join(clocks, "gw", "full")
-        .na.fill(
-            0, ["records", "untrusted", "boots", "epochs", "lost", "readings", "repaired", "untimed", "result_wrong"]
-        )
+        .na.fill(0, ["records", "untrusted", "boots", "epochs", "lost", "ahead"])
+        .na.fill(0, ["readings", "repaired", "untimed", "result_wrong"])
         .withColumn("quality", quality)
     )

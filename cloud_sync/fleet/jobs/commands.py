@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--until", type=moment, metavar="TIME", help="readings before this time")
     parser.add_argument(
-        "--as-of", type=moment, metavar="TIME", help="measure silence up to this time (default: the last known moment)"
+        "--as-of", type=moment, metavar="TIME", help="measure silence up to this time (default: the last landing)"
     )
     options = parser.add_argument_group("thresholds")
     options.add_argument("--z", type=float, default=3.5, help="robust z-score of an anomaly (default: 3.5)")

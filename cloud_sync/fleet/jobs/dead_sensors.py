@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lamplighter.cloud_sync.fleet.jobs.clocks import seconds
@@ -19,13 +19,27 @@ GATEWAY_SILENT_MIN_S = 86_400.0
 
 
 def last_heard(health: DataFrame, usual: DataFrame) -> DataFrame:
-    """gw, heard: time of the last record of each gateway, from hours with a synchronised clock and from its readings.
+    """gw, heard: time of the last record of each gateway, from hours with a synchronised clock and from its readings;
+    landed: when its last segment has landed, by the collector's clock.
 
-    health: gateway_health; usual: of `gaps.usual_intervals`. Null for a gateway whose clock was never synchronised.
+    health: gateway_health; usual: of `gaps.usual_intervals`. heard is null for a gateway whose clock was never
+    synchronised, landed for one whose segments have no landing number.
     """
-    records = health.groupBy("gw").agg(F.max(F.when(F.col("untrusted") == 0, F.col("last_ts"))).alias("heard"))
-    readings = usual.groupBy("gw").agg(F.max("last").alias("heard"))
-    return records.unionByName(readings).groupBy("gw").agg(F.max("heard").alias("heard"))
+    records = health.groupBy("gw").agg(
+        F.max(F.when(F.col("untrusted") == 0, F.col("last_ts"))).alias("heard"), F.max("landed").alias("landed")
+    )
+    readings = usual.groupBy("gw").agg(F.max("last").alias("heard"), F.lit(None).cast("timestamp").alias("landed"))
+    both = records.unionByName(readings).groupBy("gw")
+    return both.agg(*(F.max(name).alias(name) for name in ("heard", "landed")))
+
+
+def is_silent(as_of: datetime, silent_min_s: float) -> Column:
+    """Whether a row of `last_heard` is of a gateway that was silent for longer before a time.
+
+    A landing is a sign of a gateway too, whatever its clock says, but not one behind that time.
+    """
+    seen = F.greatest("heard", F.when(F.col("landed") <= F.lit(as_of), F.col("landed")))
+    return seconds(F.lit(as_of), seen) > silent_min_s
 
 
 def dead_sensors(
@@ -48,7 +62,7 @@ def dead_sensors(
     silent. Streams without any timed reading are left out: `clock_quality` counts them.
     """
     silent_s = seconds(F.coalesce("heard", "gateway_last"), F.col("last"))
-    gateway_silent = seconds(F.lit(as_of), F.col("heard")) > gateway_silent_min_s
+    gateway_silent = is_silent(as_of, gateway_silent_min_s)
     limit = F.greatest(F.coalesce(F.col("p90_s") * factor, F.lit(0.0)), F.lit(silent_min_s))
     state = (
         F.when(gateway_silent, "gateway silent")

@@ -8,8 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lamplighter.cloud_sync.fleet.jobs.aggregates import percentile
-from lamplighter.cloud_sync.fleet.jobs.clocks import seconds
-from lamplighter.cloud_sync.fleet.jobs.dead_sensors import GATEWAY_SILENT_MIN_S
+from lamplighter.cloud_sync.fleet.jobs.dead_sensors import GATEWAY_SILENT_MIN_S, is_silent
 
 # A gateway with a lower mean uptime of its sensors has the health ``watch``.
 UPTIME_MIN = 0.95
@@ -33,7 +32,7 @@ def fleet_health(
     The first five: of `clock_quality`, `uptime`, `dead_sensors`, `anomalous_streams`, `last_heard`; described: streams.
     Returns gw, heard, records, lost, streams (with readings), readings, uptime (mean of its streams), gaps, dead,
     anomalies, anomalous (streams with at least one), clock (its quality), latitude, longitude (medians of its streams),
-    health and why. health is the worst of: ``silent`` (no record for gateway_silent_min_s before as_of), ``bad`` (dead
+    health and why. health is the worst of: ``silent`` (`is_silent`), ``bad`` (dead
     sensors or lost records), ``watch`` (uptime below UPTIME_MIN, more anomalies than ODD_SHARE_MAX of the readings, or
     a clock that is not good, which includes an unknown time), ``good``. why: the reason in a few words.
     """
@@ -72,9 +71,8 @@ def fleet_health(
 
 def _reasons(as_of: datetime, gateway_silent_min_s: float) -> list[tuple[str, Column, Column]]:
     """(health, whether it holds, why), the worst first."""
-    unheard = seconds(F.lit(as_of), F.col("heard")) > gateway_silent_min_s
     return [
-        ("silent", unheard, F.lit("nothing heard")),
+        ("silent", is_silent(as_of, gateway_silent_min_s), F.lit("nothing heard")),
         ("bad", F.col("dead") > 0, _count_text("dead", "sensor", "silent")),
         ("bad", F.col("lost") > 0, _count_text("lost", "record", "lost")),
         (

@@ -44,11 +44,12 @@ class TableBatch(msgspec.Struct, frozen=True, kw_only=True):
     """A manifest. files: relative to the table's folder; rows: their number.
 
     replaces: batches whose rows are in this one, and which no longer count. segments: sources of a bronze batch;
-    sources: the bronze batches of a silver batch; refused: segments that were left out; quads_max: the largest number
-    of quads that a bronze record asserts; caught_up: `<id>/<version>` of subscriptions whose matches in the segments
-    before are in a batch of `matches`. ahead: for each gateway the last object with matches ahead of its segments that
-    is in `matches`; compared: of such matches, the number by outcome of their comparison with Spark. merged: the
-    batches of `matches` that this one was made of, in the order of their rows; those without rows are left out.
+    landings: their numbers in the landing log, where they have one; sources: the bronze batches of a silver batch;
+    refused: segments that were left out; quads_max: the largest number of quads that a bronze record asserts.
+    caught_up: `<id>/<version>` of subscriptions whose matches in the segments before are in a batch of `matches`;
+    ahead: for each gateway the last object with matches ahead of its segments that is in `matches`; compared: of such
+    matches, the number by outcome of their comparison with Spark; merged: the batches of `matches` that this one was
+    made of, in the order of their rows, where those without rows are left out.
     """
 
     v: int = 1
@@ -57,6 +58,7 @@ class TableBatch(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     replaces: list[str] = []
     segments: list[str] = []
+    landings: dict[str, int] = {}
     sources: list[str] = []
     refused: list[Refused] = []
     quads_max: int | None = None

@@ -16,7 +16,7 @@ BRONZE = f"""
     gw STRING, epoch INT, seq BIGINT, ts TIMESTAMP, trusted BOOLEAN, boot STRING, boottime_us BIGINT, type STRING,
     cause_kind STRING, cause_id STRING, cause_seq BIGINT, request STRING, d {_QUADS}, a {_QUADS}, k {_QUADS},
     created ARRAY<STRING>, dropped ARRAY<STRING>,
-    timer STRING, cancel STRING, gap STRING, subscribe STRING, unsubscribe STRING, segment STRING
+    timer STRING, cancel STRING, gap STRING, subscribe STRING, unsubscribe STRING, segment STRING, landed TIMESTAMP
 """
 
 STREAMS = """
@@ -42,7 +42,7 @@ GATEWAY_HEALTH = """
     gw STRING, epoch INT, boot STRING, hour TIMESTAMP,
     records BIGINT, commits BIGINT, timers BIGINT, gaps BIGINT, quads_added BIGINT, quads_deleted BIGINT,
     untrusted BIGINT, first_seq BIGINT, last_seq BIGINT, first_ts TIMESTAMP, last_ts TIMESTAMP, lost BIGINT,
-    offset_min_us BIGINT, offset_max_us BIGINT
+    offset_min_us BIGINT, offset_max_us BIGINT, ahead BIGINT, landed TIMESTAMP
 """
 
 # Quads that describe streams, as they were added and removed: the source of `streams`.
@@ -91,8 +91,8 @@ def by_gateway(frame: DataFrame) -> DataFrame:
 
 def health_of_parts(parts: DataFrame) -> DataFrame:
     """GATEWAY_HEALTH with several rows for a gateway, epoch, boot and hour -> with one."""
-    sums = ("records", "commits", "timers", "gaps", "quads_added", "quads_deleted", "untrusted", "lost")
-    low, high = ("first_seq", "first_ts", "offset_min_us"), ("last_seq", "last_ts", "offset_max_us")
+    sums = ("records", "commits", "timers", "gaps", "quads_added", "quads_deleted", "untrusted", "lost", "ahead")
+    low, high = ("first_seq", "first_ts", "offset_min_us"), ("last_seq", "last_ts", "offset_max_us", "landed")
     merged = (
         by_gateway(parts)
         .groupBy("gw", "epoch", "boot", "hour")

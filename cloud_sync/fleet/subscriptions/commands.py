@@ -45,7 +45,7 @@ def add_commands(commands: Any) -> None:
         "--begin",
         choices=("now", "all"),
         default="now",
-        help="events from now on, or also those of the whole lake (default: now)",
+        help="events that land from now on, or also those of the whole lake (default: now)",
     )
     listing = add_lake_command(group, "list", "list the subscriptions", _list)
     listing.add_argument("--removed", action="store_true", help="also those that were removed")

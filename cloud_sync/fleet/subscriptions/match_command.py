@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake, locks
 from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command
 from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ORDER_WAIT_S
-from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
+from lamplighter.cloud_sync.fleet.tables.bronze import Ingest, ingest, keep_ingesting
 from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.errors import ConfigurationError
 
@@ -82,7 +83,7 @@ def once(
     """Ingests and matches everything that has landed. ahead, check_lock: as `Matcher` has them."""
     from lamplighter.cloud_sync.fleet.subscriptions.matcher import Matcher
 
-    await_end(ingest(spark, lake, say=_say))
+    ingest(spark, lake, say=_say)
     matcher = Matcher(spark, lake, order_wait_s=order_wait_s, say=_say, ahead=ahead, check_lock=check_lock)
     while matcher.advance() is not None:
         pass
@@ -99,24 +100,25 @@ def keep_matching(
     ahead: Destination | None = None,
     check_lock: Callable[[], None] = lambda: None,
 ) -> None:
-    """Ingests and matches until it is told to stop.
+    """Ingests and matches until it is told to stop. A thread ingests one batch while the one before is matched.
 
-    The stream ingests one batch while the one before is matched. Raises UpstreamError if the stream ends by itself.
+    Raises what ended the thread.
     """
     from lamplighter.cloud_sync.fleet.subscriptions.matcher import Matcher
 
-    query = ingest(spark, lake, continuous_s=every_s, say=_say)
     matcher = Matcher(
         spark, lake, order_wait_s=order_wait_s, say=_say, ahead=ahead, check_lock=check_lock, spark_pauses=SPARK_PAUSES
     )
-    try:
-        while not stopping.is_set() and query.isActive:
-            if matcher.advance() is None:
-                stopping.wait(every_s / 4)
-    finally:
-        if query.isActive:
-            query.stop()
-    await_end(query)
+    ended = threading.Event()
+    with ThreadPoolExecutor(1, "ingest") as threads:
+        ingesting = threads.submit(keep_ingesting, Ingest(lake, _say), every_s, ended, lambda: spark, spark)
+        try:
+            while not stopping.is_set() and not ingesting.done():
+                if matcher.advance() is None:
+                    stopping.wait(every_s / 4)
+        finally:
+            ended.set()
+    ingesting.result()
 
 
 @contextmanager

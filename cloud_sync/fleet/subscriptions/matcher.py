@@ -3,7 +3,7 @@
 A batch of the table is named by an ascending number, and its manifest names the segments whose events are matched in
 it. A batch counts when its manifest is there, so after a crash the same segments are matched again and the batch is
 replaced. Subscriptions are read at the beginning of each batch: one that is registered before a segment lands is
-honoured for all events in it.
+honoured for all events in it. One that begins now does not see what had landed before.
 """
 
 from __future__ import annotations
@@ -41,7 +41,12 @@ from lamplighter.cloud_sync.fleet.subscriptions.matching import (
 )
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
-from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ORDER_WAIT_S, ChosenSegment, SegmentOrder
+from lamplighter.cloud_sync.fleet.subscriptions.segment_order import (
+    ORDER_WAIT_S,
+    ChosenSegment,
+    SegmentOrder,
+    landed_between,
+)
 from lamplighter.cloud_sync.fleet.subscriptions.single_matching import SingleMatches
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.tables import count_text
@@ -128,7 +133,7 @@ class Matcher:
             return came
         return self._match_next(followed)
 
-    def _match_next(self, followed: Sequence[FollowedSubscription]) -> TableBatch | None:
+    def _match_next(self, everyone: Sequence[FollowedSubscription]) -> TableBatch | None:
         """Matches the next segments, as one batch. None if there are none, or if they wait for Spark."""
         began = self._elapsed()
         slow = self._slow.pending()
@@ -138,18 +143,20 @@ class Matcher:
             self._segments_max,
             lambda gateway: gateway in slow if slow else gateway not in self._slow.gateways,
         )
+        chosen = landed_between(chosen, (one.record.landing or 0 for one in everyone))
+        followed = [one for one in everyone if all(is_seen(one.record, segment.number) for segment in chosen[:1])]
         rows: list[MatchRow] | None = None
         if followed and not slow and (found := self._in_driver(chosen, followed)) is not None:
             rows = found.rows
             self._slow.gateways.update(found.left)
             chosen = [one for one in chosen if one.segment.rpartition("/")[0] not in found.left]
             if found.left and not chosen:
-                return self._match_next(followed)
+                return self._match_next(everyone)
         if not chosen:
             if not slow:
                 return None
             self._slow.note_matched(0.0)  # their segments are gone
-            return self._match_next(followed)
+            return self._match_next(everyone)
         batch = self._batch(segments=sorted(one.segment for one in chosen))
         if followed:
             batch = self._stage(batch, chosen, followed, rows)
@@ -176,7 +183,7 @@ class Matcher:
             self._ahead.note_batch(self._matches, batch, self._order)
         for batch in self._bronze.all(known=self._ingested):
             self._ingested[batch.id] = batch
-            self._order.note_ingested(batch.segments)
+            self._order.note_ingested(batch.segments, batch.landings)
         self._descriptions.advance(live_of(self._ingested.values()))
 
     def _active_subscriptions(self) -> list[FollowedSubscription]:
@@ -333,6 +340,11 @@ class Matcher:
         if last is not None and batch.replaces:
             self._matches.forget(last)
             del self._written[last.id]
+
+
+def is_seen(record: SubscriptionRecord, number: int) -> bool:
+    """Whether a subscription sees a segment with a number in the landing log."""
+    return record.begin == "all" or record.landing is None or number > record.landing
 
 
 def _version(record: SubscriptionRecord) -> str:

@@ -16,6 +16,8 @@ import msgspec
 QUERY_CHARACTERS_MAX = 65_536
 SINKS_MAX = 16
 PATTERNS_MAX = 1_000
+# An order about what was true a day ago does more harm than good.
+EVENT_AGE_S_MAX = 86_400
 
 _ID = r"\A[a-z0-9][a-z0-9-]{0,63}\Z"
 Id = Annotated[str, msgspec.Meta(pattern=_ID)]
@@ -105,12 +107,15 @@ class MqttSink(_SinkBase, frozen=True, kw_only=True, forbid_unknown_fields=True,
 class UpdateSink(_SinkBase, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="update"):
     """A SPARQL update for gateways, once for each row. gateways: patterns of those that execute it.
 
-    update: the variables of the query that occur in it are bound to the terms of the row.
+    update: the variables of the query that occur in it are bound to the terms of the row. event_age_s_max: an older
+    event is a dead letter, and so is one of a clock that is not trusted, because its age is unknown; 0: no bound. What
+    gateways tell ahead of their segments is new.
     """
 
     name: Id = "update"
     gateways: Annotated[tuple[GatewayPattern, ...], msgspec.Meta(min_length=1, max_length=PATTERNS_MAX)]
     update: Text
+    event_age_s_max: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = EVENT_AGE_S_MAX
 
 
 Sink: TypeAlias = FilesSink | WebhookSink | MqttSink | UpdateSink
@@ -123,7 +128,8 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True):
     state: a removed subscription stays as a tombstone, so that its versions are not given out again.
     changes: which events it sees: those of added quads, of deleted quads, or both.
     gateways: patterns of the gateways whose events it sees; empty: all.
-    begin: "now", events that are matched from now on; "all", those of the whole lake too.
+    begin: "now", events of segments that land from now on; "all", those of the whole lake too.
+    landing: the last number of the landing log when it was added; None: the lake had no log.
     created, changed: by the clock of the machine that wrote the record.
     """
 
@@ -134,6 +140,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True):
     changes: Changes = "added"
     gateways: Annotated[tuple[GatewayPattern, ...], msgspec.Meta(max_length=PATTERNS_MAX)] = ()
     begin: Begin = "now"
+    landing: Annotated[int, msgspec.Meta(ge=0)] | None = None
     deliver: Annotated[tuple[Sink, ...], msgspec.Meta(max_length=SINKS_MAX)] = ()
     created: Moment
     changed: Moment

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.landings import LandingLog
 from lamplighter.cloud_sync.fleet.subscriptions.records import (
     Begin,
     Changes,
@@ -113,12 +114,15 @@ class SubscriptionRegistry:
         begin: Begin = "now",
         deliver: Sequence[Sink] = (),
     ) -> SubscriptionRecord:
-        """A new active subscription. The versions of a removed one of this id are continued.
+        """A new active subscription. The versions of a removed one of this id are continued. One that begins now sees
+        what lands after this call.
 
         Raises ConfigurationError for an id that is in use, a value out of its bounds, and too many subscriptions;
         RequestError for a query or an update that is not SPARQL or not supported.
         """
         _check_texts(query, deliver)
+        log = LandingLog(self._lake)
+        landing = log.last() if begin == "now" and log.exists() else None
 
         def change(found: SubscriptionRecord | None) -> SubscriptionRecord:
             if found is not None and found.state != "removed":
@@ -133,6 +137,7 @@ class SubscriptionRegistry:
                 changes=changes,
                 gateways=gateways,
                 begin=begin,
+                landing=landing,
                 deliver=deliver,
                 created=self._now(),
             )

@@ -7,8 +7,8 @@ missing ones, but not for ever: a gateway may have lost them.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -23,10 +23,27 @@ _BEFORE_ALL: Place = (0, 0)
 
 
 class ChosenSegment(NamedTuple):
-    """A segment, `<gateway>/<name>`. late: later records of its gateway have been matched already."""
+    """A segment, `<gateway>/<name>`. late: later records of its gateway have been matched already. number: in the
+    landing log; 0: it was ingested without one."""
 
     segment: str
     late: bool
+    number: int = 0
+
+
+def landed_between(chosen: Sequence[ChosenSegment], begins: Iterable[int]) -> list[ChosenSegment]:
+    """Of the segments that were chosen, those that can be matched together, since the same subscriptions see them: the
+    first ones of each gateway that landed between the same two of the numbers at which subscriptions begin."""
+    bounds = sorted(set(begins))
+    first = {bisect_left(bounds, one.number) for one in chosen[:1]}
+    found, passed = [], set()
+    for one in chosen:
+        gateway = _parts(one.segment)[0]
+        if gateway in passed or bisect_left(bounds, one.number) not in first:
+            passed.add(gateway)  # what is behind it in the order of the log waits with it
+        else:
+            found.append(one)
+    return found
 
 
 class SegmentOrder:
@@ -38,6 +55,7 @@ class SegmentOrder:
     def __init__(self) -> None:
         self._matched: set[str] = set()
         self._waiting: dict[str, dict[str, SegmentName]] = {}
+        self._numbers: dict[str, int] = {}
         self._cursors: dict[str, Place] = {}
         # The matched segments of a gateway: where each begins, sorted, and the greatest end up to each.
         self._covered: dict[str, tuple[list[Place], list[Place]]] = {}
@@ -51,14 +69,17 @@ class SegmentOrder:
             self._matched.add(segment)
             self._covered.pop(gateway, None)
             self._waiting.get(gateway, {}).pop(segment, None)
+            self._numbers.pop(segment, None)
             self._cursors[gateway] = max(self._cursors.get(gateway, _BEFORE_ALL), _end(name))
 
-    def note_ingested(self, segments: Iterable[str]) -> None:
-        """Segments whose records are in bronze."""
+    def note_ingested(self, segments: Iterable[str], numbers: Mapping[str, int]) -> None:
+        """Segments whose records are in bronze. numbers: in the landing log, of those that have one."""
         for segment in segments:
             gateway, name = _parts(segment)
             if name is not None and segment not in self._matched:
                 self._waiting.setdefault(gateway, {})[segment] = name
+                if segment in numbers:
+                    self._numbers[segment] = numbers[segment]
 
     def is_matched(self, gateway: str, place: Place) -> bool:
         """Whether the segment of a record is matched."""
@@ -110,7 +131,7 @@ class SegmentOrder:
             late = (name.epoch, name.first) <= cursor
             if not late and not _follows(name, cursor) and age_s(segment) < wait_s:
                 break
-            found.append(ChosenSegment(segment, late))
+            found.append(ChosenSegment(segment, late, self._numbers.get(segment, 0)))
             cursor = max(cursor, _end(name))
         return found
 

@@ -1,33 +1,40 @@
-"""Segments -> bronze, one row per record: `lamplighter-fleet ingest`, a Structured Streaming query over landed files.
+"""Segments -> bronze, one row per record: `lamplighter-fleet ingest` reads the landing log from its frontier on.
 
-Each micro-batch becomes one batch of the table, named by the query and the micro-batch's number. Repeated after a
-crash, it replaces itself. Segments of other batches are left out, so records count once even if the checkpoint is lost.
-Segments that cannot be read completely are left out and reported; the stream continues.
+While nothing lands, that costs one look at one file, and no Spark. A batch counts when its manifest is there, and the
+manifests say which segments are ingested. So records count once, wherever a run is killed, and also if the frontier or
+the log is lost. Segments that cannot be read completely are left out and reported; the others go on. A lake without a
+landing log, because no collector works on it, is listed instead.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, Refused, TableBatch, locks
+from lamplighter.cloud_sync.fleet.lake.delta_log import DeltaLog
 from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
+from lamplighter.cloud_sync.fleet.lake.frontier import Frontier
+from lamplighter.cloud_sync.fleet.lake.landings import LandingLine, LandingLog
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.segment_rows import SegmentRows, segment_rows
 from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
-from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
+from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.tables import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
 _QUADS = "ARRAY<ARRAY<STRING>>"
 # A line of a segment; other members are ignored. Nested members that are text here stay JSON.
@@ -39,14 +46,14 @@ LINE = f"""
     timer STRING, cancel STRING, gap STRING, subscribe STRING, unsubscribe STRING
 """
 
-# One bad file must not stop the stream. Missing rows are detected afterwards.
+# One bad file must not stop the others. Missing rows are detected afterwards.
 _OPTIONS = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 
 FILES_PER_BATCH = 2000
 
 
 def records(lines: DataFrame) -> DataFrame:
-    """LINE and its `_metadata` -> BRONZE. Lines that are not records give rows with gw null."""
+    """LINE, its `_metadata` and `landed` -> BRONZE. Lines that are not records give rows with gw null."""
 
     def quads(name: str) -> Column:
         def quad(terms: Column) -> Column:
@@ -81,65 +88,135 @@ def records(lines: DataFrame) -> DataFrame:
         "subscribe",
         "unsubscribe",
         F.substring_index("_metadata.file_path", "/", -2).alias("segment"),
+        "landed",
     )
 
 
-class Ingest:
-    """Writes batches of bronze. say: receives progress lines."""
+class NewSegments(NamedTuple):
+    """Landed segments that are not in bronze. until: the line of the landing log up to which they are all; None: the
+    frontier stays where it is."""
 
-    def __init__(self, lake: Lake, say: Callable[[str], None] = lambda line: None) -> None:
+    landed: list[LandingLine]
+    until: LandingLine | None
+
+    @property
+    def segments(self) -> list[str]:
+        return [one.segment for one in self.landed]
+
+
+class Ingest:
+    """Writes batches of bronze. say: receives progress lines. files_per_batch: segments of one batch."""
+
+    def __init__(
+        self, lake: Lake, say: Callable[[str], None] = lambda line: None, files_per_batch: int = FILES_PER_BATCH
+    ) -> None:
         self.lake = lake
         self.bronze: Batches = table(lake, "bronze")
+        self.frontier = Frontier(lake)
         self._say = say
-        self._known: set[str] | None = None
+        self._files_per_batch = files_per_batch
+        self._log = LandingLog(lake)
+        self._delta_log = DeltaLog(self.bronze, say)
+        self._ingested: set[str] | None = None
         self._forgotten = ForgottenGateways.of(lake)
+        self.frontier.check(self._log)
 
-    def batch(self, lines: DataFrame, name: str) -> TableBatch | None:
-        """Writes a batch with the segments of these lines. None if they have nothing new."""
+    def pending(self) -> NewSegments | None:
+        """The segments of the next batch. None: nothing new has landed."""
+        if not self._log.exists():
+            waiting = (
+                LandingLine(0, one) for one in unread(self.lake, self._segments()) if one not in self.frontier.unread
+            )
+            some = sorted(waiting, key=lambda one: one.segment)[: self._files_per_batch]
+            return NewSegments(some, None) if some else None
+        while lines := self._log.after(self.frontier.number, self._files_per_batch):
+            new = [one for one in lines if self._is_new(one.segment)]
+            if new:
+                return NewSegments(new, lines[-1])
+            self.frontier.advance(lines[-1], self.frontier.unread.values())
+        return None
+
+    def take(self, spark: SparkSession, new: NewSegments) -> None:
+        """Ingests some segments, and moves the frontier behind them."""
+        there = []
+        for one in new.landed:
+            if self.lake.fs.exists(self.lake.path("segments", *one.segment.split("/"))):
+                there.append(one)
+            else:
+                self._say(f"gone: {one.segment}; retention has removed it, or it is lost")
+        if there:
+            files = [self.lake.spark_input("segments", one.segment) for one in there]
+            lines = spark.read.schema(LINE).options(**_OPTIONS).json(files).select("*", "_metadata")
+            # The collector gives a file the time of its landing.
+            landed = F.col("_metadata.file_modification_time") if self._log.exists() else F.lit(None)
+            self.batch(lines.withColumn("landed", landed.cast("timestamp")), there)
+        waiting = {one.segment: one for one in [*self.frontier.unread.values(), *there]}
+        self.frontier.advance(new.until, [one for name, one in waiting.items() if name not in self._segments()])
+
+    def batch(self, lines: DataFrame, landed: Sequence[LandingLine]) -> TableBatch:
+        """Writes a batch with these segments, whose lines are LINE."""
         frame = records(lines)
-        staged = self.bronze.stage(frame, TableBatch(id=name, files=[], rows=0))
+        # A name of its own: what a killed run has left, or committed, stays what it is.
+        draft = TableBatch(id=f"{landed[0].number:012d}-{secrets.token_hex(4)}", files=[], rows=0)
+        staged = self.bronze.stage(frame, draft)
         rows = segment_rows(self.bronze, staged)
-        others = self._segments_of_others(name)
-        refused = [Refused(segment, why) for segment, row in rows.items() if (why := _wrong(segment, row)) is not None]
-        # Of a forgotten gateway nothing is written, not even a name.
-        unwanted = {segment for segment in rows if segment.partition("/")[0] in self._forgotten}
-        refused = [one for one in refused if one.segment not in unwanted]
-        left_out = {one.segment for one in refused} | rows.keys() & others | unwanted
-        new = sorted(rows.keys() - left_out)
+        faults = ((one.segment, _fault(one.segment, rows.get(one.segment))) for one in landed)
+        refused = [Refused(segment, why) for segment, why in faults if why is not None]
         for one in refused:
             self._say(f"refused {one.segment}: {one.reason}")
-        if not new and not refused:
-            return None
-        if left_out:
-            staged = self.bronze.stage(_without(frame, left_out), TableBatch(id=name, files=[], rows=0))
+        left_out = {one.segment for one in refused}
+        if not left_out.isdisjoint(rows):
+            staged = self.bronze.stage(_without(frame, left_out), draft)
+        taken = {one.segment: one.number for one in landed if one.segment not in left_out}
         batch = self.bronze.commit(
-            TableBatch(
-                id=name,
-                files=staged.files,
-                rows=staged.rows,
-                segments=new,
+            msgspec.structs.replace(
+                staged,
+                segments=sorted(taken),
+                landings={segment: number for segment, number in taken.items() if number},
                 refused=refused,
                 quads_max=max((row.quads_max for row in rows.values()), default=0),
             )
         )
-        others.update(new)
-        self._say(f"batch {name}: {count_text(batch.rows, 'record', ',')} of {count_text(len(new), 'segment', ',')}")
+        self._delta_log.add(batch)
+        self._segments().update(taken)
+        self._say(
+            f"batch {batch.id}: {count_text(batch.rows, 'record', ',')} of {count_text(len(taken), 'segment', ',')}"
+        )
         return batch
 
-    def _segments_of_others(self, name: str) -> set[str]:
-        """Segments of batches with other names."""
-        # Read once, because there is one writer.
-        if self._known is None:
-            self._known = {segment for one in self.bronze.all() if one.id != name for segment in one.segments}
-        return self._known
+    def left_out(self) -> NewSegments | None:
+        """All landed segments before the frontier that are not in bronze, by a listing; None without any."""
+        known = self.frontier.unread
+        coming = {one.segment for one in self._log.after(self.frontier.number, sys.maxsize)}
+        listed = (one for one in unread(self.lake, self._segments()) if one not in coming)
+        found = [known.get(one, LandingLine(0, one)) for one in listed]
+        return NewSegments(found, None) if found else None
+
+    def missing_segments(self) -> list[str]:
+        """Segments before the frontier that are not in bronze, and whose files are there."""
+        files = ((one, self.lake.path("segments", *one.split("/"))) for one in sorted(self.frontier.unread))
+        return [one for one, path in files if self.lake.fs.exists(path)]
+
+    def _is_new(self, segment: str) -> bool:
+        if not segment or segment in self._segments() or segment in self.frontier.unread:
+            return False
+        return segment.partition("/")[0] not in self._forgotten
+
+    def _segments(self) -> set[str]:
+        """The segments in bronze."""
+        # Read once, because there is one writer; and not before something has landed.
+        if self._ingested is None:
+            self._ingested = {segment for one in self.bronze.all() for segment in one.segments}
+        return self._ingested
 
 
-def unread(lake: Lake) -> list[str]:
-    """Landed segments that are in no batch: refused ones, and those of which nothing could be read.
+def unread(lake: Lake, ingested: Container[str] | None = None) -> list[str]:
+    """Landed segments that are in no batch, by a listing. ingested: those of all batches, if they are known.
 
     Those of forgotten gateways are not among them.
     """
-    known = {segment for batch in table(lake, "bronze").all() for segment in batch.segments}
+    if ingested is None:
+        ingested = {segment for batch in table(lake, "bronze").all() for segment in batch.segments}
     forgotten = ForgottenGateways.of(lake)
     landed = [
         f"{gateway}/{name}"
@@ -148,25 +225,13 @@ def unread(lake: Lake) -> list[str]:
         for name in lake.names("segments", gateway)
         if segment_name(name) is not None
     ]
-    return [segment for segment in landed if segment not in known]
+    return [segment for segment in landed if segment not in ingested]
 
 
 def records_named(segments: Iterable[str]) -> int:
     """The number of records in segments, by their names."""
     names = [segment_name(segment.rpartition("/")[2]) for segment in segments]
     return sum(name.last - name.first + 1 for name in names if name is not None and name.last is not None)
-
-
-def ingest_again(
-    spark: SparkSession, lake: Lake, segments: Sequence[str], say: Callable[[str], None] = lambda line: None
-) -> TableBatch | None:
-    """Ingests segments that the stream left out and that were repaired since."""
-    lines = (
-        spark.read.schema(LINE)
-        .options(**_OPTIONS)
-        .json([lake.spark_input("segments", segment) for segment in segments])
-    )
-    return Ingest(lake, say).batch(lines.select("*", "_metadata"), f"again-{secrets.token_hex(6)}")
 
 
 def quad_count(name: str) -> Column:
@@ -180,8 +245,10 @@ def _without(frame: DataFrame, segments: Iterable[str]) -> DataFrame:
     return frame.where(~F.col("segment").isin(*segments))
 
 
-def _wrong(segment: str, rows: SegmentRows) -> str | None:
+def _fault(segment: str, rows: SegmentRows | None) -> str | None:
     """Why a segment's rows do not match its name. The collector has checked the checksums of lines."""
+    if rows is None:
+        return "nothing of it can be read"
     folder, _, text = segment.rpartition("/")
     name: SegmentName | None = segment_name(text)
     if name is None or name.last is None:
@@ -203,63 +270,51 @@ def read_snapshots(spark: SparkSession, lake: Lake, snapshots: Sequence[str]) ->
     lines = (
         spark.read.schema(schema).options(**_OPTIONS).json([lake.spark_input("snapshots", name) for name in snapshots])
     )
-    return lines.select("*", "_metadata")
+    return lines.select("*", "_metadata", F.lit(None).cast("timestamp").alias("landed"))
 
 
 def ingest(
     spark: SparkSession,
     lake: Lake,
     *,
-    continuous_s: float | None = None,
     files_per_batch: int = FILES_PER_BATCH,
     say: Callable[[str], None] = lambda line: None,
-) -> StreamingQuery:
-    """Starts the stream: everything that has landed, once. continuous_s: run for ever, with this interval."""
-    lake.fs.makedirs(lake.path("segments"), exist_ok=True)
-    landing = Ingest(lake, say)
-    lines = (
-        spark.readStream.schema(LINE)
-        .options(**_OPTIONS)
-        .option("recursiveFileLookup", "true")
-        .option("pathGlobFilter", "*.ndjson.zst")
-        .option("maxFilesPerTrigger", files_per_batch)
-        # By default Spark ignores files a week older than the newest one, such as those of a gateway that was off.
-        .option("maxFileAge", "36500d")
-        .json(lake.spark_input("segments"))
-    )
-    lines = lines.select("*", "_metadata")
-    _remove_unbegun_checkpoint(lake)
-    run = _run_name(lake)
-
-    def write(batch: DataFrame, number: int) -> None:
-        landing.batch(batch, f"{run}-{number:06d}")
-
-    query = (
-        lines.writeStream.foreachBatch(write)
-        .option("checkpointLocation", lake.spark("checkpoint", "ingest"))
-        .queryName("lamplighter ingest")
-    )
-    if continuous_s is None:
-        return query.trigger(availableNow=True).start()
-    return query.trigger(processingTime=f"{int(continuous_s * 1000)} milliseconds").start()
+) -> None:
+    """Ingests everything that has landed."""
+    landing = Ingest(lake, say, files_per_batch)
+    while (new := landing.pending()) is not None:
+        landing.take(spark, new)
 
 
-def _remove_unbegun_checkpoint(lake: Lake) -> None:
-    """Removes the checkpoint of a stream that was killed before its first batch. No batch can be of that checkpoint."""
-    # Spark never begins if there is an unfinished file of it (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY).
-    if not any(name.isdecimal() for name in lake.names("checkpoint", "ingest", "offsets")):
-        with contextlib.suppress(FileNotFoundError):
-            lake.fs.rm(lake.path("checkpoint", "ingest"), recursive=True)
+def ingest_again(
+    spark: SparkSession, lake: Lake, segments: Iterable[str], say: Callable[[str], None] = lambda line: None
+) -> None:
+    """Ingests segments that were left out and that were repaired since."""
+    landing, wanted = Ingest(lake, say), set(segments)
+    if (missing := landing.left_out()) is not None:
+        some = [one for one in missing.landed if one.segment in wanted]
+        if some:
+            landing.take(spark, NewSegments(some, None))
 
 
-def _run_name(lake: Lake) -> str:
-    """A name that is made with the checkpoint. If the checkpoint is lost, older batches keep their names."""
-    path = lake.path("checkpoint", "ingest", "run")
-    if lake.fs.exists(path):
-        return str(lake.fs.cat_file(path).decode())
-    name = secrets.token_hex(4)
-    lake.write(name.encode(), "checkpoint", "ingest", "run")
-    return name
+def keep_ingesting(
+    landing: Ingest,
+    every_s: float,
+    stopping: threading.Event,
+    start: Callable[[], SparkSession],
+    spark: SparkSession | None = None,
+) -> None:
+    """Ingests what lands, until it is told to stop. start: is asked for the session when something has landed, unless
+    there is one already. Raises what py4j raises if the JVM of the session has ended."""
+    while not stopping.is_set():
+        new = landing.pending()
+        if new is not None:
+            spark = spark or start()
+            landing.take(spark, new)
+            continue
+        if spark is not None:
+            spark.version  # noqa: B018 - asks the JVM, so that a supervisor learns that it has ended
+        stopping.wait(every_s)
 
 
 # --- the command --------------------------------------------------------------------------------------------
@@ -294,31 +349,24 @@ def _ingest(arguments: argparse.Namespace, lake: Lake) -> int:
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    before = unread(lake)
-    # A stream that stays reads more than what has landed now.
-    rows = records_named(before) if arguments.every is None else None
-    spark = session.of_arguments(arguments, "ingest", rows=rows)
-    if arguments.again and before:
-        ingest_again(spark, lake, before, say)
-    query = ingest(spark, lake, continuous_s=arguments.every, files_per_batch=arguments.files_per_batch, say=say)
-    try:
-        await_end(query)
-    except KeyboardInterrupt:
-        query.stop()
-    left = sorted(set(before) & set(unread(lake)))
+    landing = Ingest(lake, say, arguments.files_per_batch)
+    some = [one for one in (landing.left_out() if arguments.again else None, landing.pending()) if one is not None]
+    # One that stays reads more than what has landed now.
+    rows = None if arguments.every is not None else sum(records_named(one.segments) for one in some)
+    start = functools.cache(lambda: session.of_arguments(arguments, "ingest", rows=rows))
+    for new in some[:1]:
+        landing.take(start(), new)
+    if arguments.every is not None:
+        with contextlib.suppress(KeyboardInterrupt):
+            keep_ingesting(landing, arguments.every, threading.Event(), start)
+    else:
+        while some and (more := landing.pending()) is not None:
+            landing.take(start(), more)
+    left = landing.missing_segments()
     for segment in left:
         say(f"not in bronze: {segment}; put a good copy in its place and run ingest --again")
-    print(f"bronze has {count_text(sum(batch.rows for batch in table(lake, 'bronze').live()), 'record', ',')}")
+    if some or arguments.every is not None:
+        print(f"bronze has {count_text(sum(batch.rows for batch in table(lake, 'bronze').live()), 'record', ',')}")
+    else:
+        print("nothing new has landed")
     return 1 if left else 0
-
-
-def await_end(query: StreamingQuery) -> None:
-    """Waits for the end of a stream. Raises UpstreamError with what stopped it."""
-    from pyspark.errors import StreamingQueryException
-
-    try:
-        query.awaitTermination()
-    except StreamingQueryException as error:
-        if isinstance(error.__cause__, GatewayError):
-            raise error.__cause__ from error
-        raise UpstreamError(f"the stream stopped: {error}; run the command again to continue") from error

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch, locks, quads_max
+from lamplighter.cloud_sync.fleet.lake.delta_log import DELTA_TABLES, follow_all
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.facts import name_of
@@ -43,6 +44,7 @@ def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda
     unreadable = merge_matches(table(lake, "matches"))
     for line in unreadable:
         say(line)
+    follow_all(lake, DELTA_TABLES, say, data_change=False)
     for name in SCHEMAS:
         table(lake, name).sweep()
     return not unreadable
@@ -67,6 +69,7 @@ def _compact_table(spark: SparkSession, batches: Batches, sources: list[str] | N
             rows=0,
             replaces=sorted({batch.id for batch in live} | {name for batch in live for name in batch.replaces}),
             segments=sorted({segment for batch in live for segment in batch.segments}),
+            landings={segment: number for batch in live for segment, number in sorted(batch.landings.items())},
             sources=sorted({source for batch in live for source in batch.sources}) if sources is None else sources,
             refused=[one for batch in live for one in batch.refused],
             quads_max=quads_max(live),

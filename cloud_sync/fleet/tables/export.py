@@ -89,6 +89,7 @@ def _uuid5(name: Column) -> Column:
 def write_delta(lake: Lake, name: str, target: Path) -> int:
     """Writes a table of the lake as a Delta table, or replaces it. Returns the number of rows. Needs no Spark."""
     import deltalake
+    import pyarrow
     import pyarrow.dataset
 
     batches = table(lake, name)
@@ -96,6 +97,9 @@ def write_delta(lake: Lake, name: str, target: Path) -> int:
     if not files:
         raise ConfigurationError(f"table {name} has no rows; run ingest and silver first")
     found = pyarrow.dataset.dataset(files, filesystem=lake.fs, format="parquet")
+    # Files of earlier versions lack later columns.
+    schemas = [fragment.physical_schema for fragment in found.get_fragments()]
+    found = found.replace_schema(pyarrow.unify_schemas(schemas))
     deltalake.write_deltalake(str(target), found.scanner().to_reader(), mode="overwrite", schema_mode="overwrite")
     return int(found.count_rows())
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, locks, quads_max
+from lamplighter.cloud_sync.fleet.lake.delta_log import SILVER_TABLES, follow_all
 from lamplighter.cloud_sync.fleet.lake.tables import by_gateway, table
 from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
@@ -103,12 +104,30 @@ def actuations(results: DataFrame, commands: DataFrame) -> DataFrame:
     )
 
 
+# A record that is later than its landing by more has a clock that is ahead. The clocks of gateways and of the collector
+# differ by seconds.
+AHEAD_MAX = "INTERVAL 5 MINUTES"
+# Earlier times are those of clocks that were never set.
+CLOCK_MIN = "TIMESTAMP '2020-01-01 00:00:00'"
+
+
+def judged_clocks(bronze: DataFrame) -> DataFrame:
+    """BRONZE -> BRONZE with a column `ahead`: whether the time is later than the landing, if that is known.
+
+    A clock that is ahead, or was never set, is not trusted, whatever the gateway says.
+    """
+    ahead = F.coalesce(F.col("ts") > F.col("landed") + F.expr(AHEAD_MAX), F.lit(False))
+    return bronze.withColumns(
+        {"ahead": ahead, "trusted": F.col("trusted") & ~ahead & (F.col("ts") >= F.expr(CLOCK_MIN))}
+    )
+
+
 # Upper bound for the records of one gap record, so that sums do not overflow.
 _LOST_MAX = 10**9
 
 
 def gateway_health(bronze: DataFrame) -> DataFrame:
-    """BRONZE -> GATEWAY_HEALTH."""
+    """Rows of `judged_clocks` -> GATEWAY_HEALTH."""
     first, last = (F.get_json_object("gap", f"$.{name}").try_cast("bigint") for name in ("first", "last"))
     lost = last - first + 1
     offset = F.unix_micros("ts") - F.col("boottime_us")
@@ -127,6 +146,8 @@ def gateway_health(bronze: DataFrame) -> DataFrame:
         F.coalesce(F.sum(F.when(lost > _LOST_MAX, _LOST_MAX).otherwise(lost)), F.lit(0)).alias("lost"),
         F.min(offset).alias("offset_min_us"),
         F.max(offset).alias("offset_max_us"),
+        F.count_if(F.col("ahead")).alias("ahead"),
+        F.max("landed").alias("landed"),
     )
 
 
@@ -166,6 +187,7 @@ class Silver:
         if streams_batch is not None:
             # Committed last, so that after a crash the changes are found again.
             table(self._lake, "streams").commit(streams_batch)
+        follow_all(self._lake, SILVER_TABLES, self._say)
 
     def _add(self, name: str, made: Callable[[DataFrame, int | None], DataFrame]) -> None:
         """made: a function of new bronze records and the largest number of quads that one of them asserts."""
@@ -173,7 +195,7 @@ class Silver:
         if not new:
             return
         sources = [batch.id for batch in new]
-        frame = made(self._bronze.frame(self._spark, new), quads_max(new))
+        frame = made(judged_clocks(self._bronze.frame(self._spark, new)), quads_max(new))
         batch = table(self._lake, name).write(frame, TableBatch(id=name_of(sources), files=[], rows=0, sources=sources))
         self._say(f"{name}: {count_text(batch.rows, 'more row', ',')}")
 
@@ -227,8 +249,8 @@ class Silver:
             sources = [bronze[name] for name in batch.sources]
             if not any(_reaches(one, dirty) for one in sources):
                 continue
-            results = readings.results(self._bronze.frame(self._spark, sources), quads_max=quads_max(sources))
-            frame = observations(results, versions)
+            records = judged_clocks(self._bronze.frame(self._spark, sources))
+            frame = observations(readings.results(records, quads_max=quads_max(sources)), versions)
             number = sum(one.id.startswith(f"{batch.id.partition('.')[0]}.") for one in target.all()) + 1
             target.write(
                 frame,

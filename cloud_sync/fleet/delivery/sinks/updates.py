@@ -11,8 +11,12 @@ from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotificatio
 from lamplighter.cloud_sync.fleet.delivery.sent_orders import OrderDesk
 from lamplighter.cloud_sync.fleet.delivery.sinks.base import SinkThreads, UndeliveredError
 from lamplighter.cloud_sync.fleet.subscriptions.records import UpdateSink
+from lamplighter.cloud_sync.status import age
 from lamplighter.engine.errors import ConfigurationError, RequestError, UpstreamError
 from lamplighter.engine.sparql.forced_bindings import bind
+
+# Clocks of gateways and of this machine differ by less.
+AHEAD_S_MAX = 300.0
 
 
 class UpdateNotifications:
@@ -80,6 +84,8 @@ class UpdateNotifications:
 
     def _is_sent(self, desk: OrderDesk, gateway: str, notification: MatchNotification, number: int) -> bool:
         """Sends the updates of a notification. False if the gateway has no room for them."""
+        if reason := self._age_fault(notification):
+            raise UndeliveredError(f"sink {self._sink.name}: {reason}", accepted=number, permanent=True)
         try:
             for row, update in enumerate(updates(self._sink.update, notification)):
                 if desk.full_reason(gateway):
@@ -101,6 +107,18 @@ class UpdateNotifications:
                 f"sink {self._sink.name}: updates are signed orders; run deliver with --orders and --orders-key"
             )
         return self._desk
+
+    def _age_fault(self, notification: MatchNotification) -> str:
+        """Why an event is too old for an order; "" if it is not."""
+        match, most = notification.match, self._sink.event_age_s_max
+        if not most or match.ts is None:
+            return ""
+        if not match.trusted:
+            return "the clock of the event is not trusted, so it may be too old for an order (event_age_s_max)"
+        age_s = self._wall() - match.ts / 1000
+        if age_s < -AHEAD_S_MAX:
+            return "the clock of the event is ahead, so it may be too old for an order (event_age_s_max)"
+        return f"the event is {age(age_s)} old, more than event_age_s_max = {most}" if age_s > most else ""
 
     async def close(self) -> None:
         pass

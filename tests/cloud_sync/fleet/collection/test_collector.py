@@ -18,7 +18,8 @@ import zstandard
 from lamplighter.cloud_sync.destinations import LocalFolder, StoredObject
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.collection.collector import FULL_S, CollectionSummary, Collector
-from lamplighter.cloud_sync.fleet.collection.manifest import FILE, Arrivals, Manifest
+from lamplighter.cloud_sync.fleet.collection.ledger import FILE, Arrivals
+from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.cloud_sync.fleet.collection.missing import MissingRecords
 from lamplighter.cloud_sync.fleet.collection.segment_check import Bounds
 from lamplighter.engine.change_log import SUFFIX, Gap, decode, encode

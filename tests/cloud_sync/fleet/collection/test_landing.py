@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from lamplighter.cloud_sync.destinations import LocalFolder
 from lamplighter.cloud_sync.fleet.collection.collector import Collector
 from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.landings import LandingLog
 from lamplighter.engine.change_log import SUFFIX
 from tests.support.shipped_logs import Written, landed_records, lines_of, memory_folder, records_of, recut, segments
 
@@ -51,6 +53,18 @@ class Kill:
 
         return step
 
+    def torn(self, plain: Callable[[int, bytes], int]) -> Callable[[int, bytes], int]:
+        """A write that may reach the file in part only."""
+
+        def write(descriptor: int, data: bytes) -> int:
+            half = len(data) // 2
+            if self._left == 1:
+                plain(descriptor, data[:half])
+            self.passed()
+            return plain(descriptor, data)
+
+        return write
+
     @contextlib.contextmanager
     def armed(self) -> Iterator[None]:
         plain = Manifest.transaction
@@ -80,6 +94,7 @@ class Kill:
             mock.patch.object(Manifest, "transaction", transaction),
             mock.patch.object(os, "fsync", self.around(os.fsync)),
             mock.patch.object(os, "rename", self.around(os.rename)),
+            mock.patch.object(os, "write", self.torn(os.write)),
             contextlib.suppress(Killed),
         ):
             yield
@@ -171,6 +186,7 @@ def test_each_record_of_good_segments_lands_once(events: list[Delivery | int]) -
         landed = landed_records(lake)
         assert sorted(landed) == sorted(good)
         _check_names(lake)
+        _check_log(lake)
         _check_answers(source, delivered)
         _check_gaps(lake, list(delivered.values()))
         assert list((lake / "incoming").iterdir()) == []
@@ -188,6 +204,14 @@ def _check_names(lake: Path) -> None:
         found = [msgspec.json.decode(line) for line in lines_of(file.read_bytes())]
         epoch, first, last = (int(part) for part in file.name.removesuffix(SUFFIX).split("-"))
         assert [(one["epoch"], one["seq"]) for one in found] == [(epoch, seq) for seq in range(first, last + 1)]
+
+
+def _check_log(lake: Path) -> None:
+    """Each landed file has one number, and the log has them in order."""
+    found = LandingLog(Lake(str(lake))).after(0, 10_000)
+    assert [one.number for one in found] == list(range(1, len(found) + 1))
+    with contextlib.closing(Manifest(lake)) as manifest:
+        assert sorted(one.segment for one in found) == sorted(one.segment for one in manifest.all_landed())
 
 
 def _check_gaps(lake: Path, delivered: list[Delivery]) -> None:

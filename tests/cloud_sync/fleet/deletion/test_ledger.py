@@ -9,7 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from lamplighter.cloud_sync.destinations import LocalFolder
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.collection.collector import CollectionSummary, Collector
-from lamplighter.cloud_sync.fleet.collection.manifest import FILE, Manifest
+from lamplighter.cloud_sync.fleet.collection.ledger import FILE
+from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.cloud_sync.fleet.deletion.landed import remove_landed
 from lamplighter.cloud_sync.fleet.deletion.selection import Cut, OfGateway, OutdatedRecords
 from lamplighter.cloud_sync.fleet.delivery.dead_letters import DeadLetters

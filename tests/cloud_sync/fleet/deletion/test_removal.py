@@ -24,7 +24,7 @@ from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subscriptions.push import PUSHED, PushedOrder, read_pushed
 from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
-from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest, unread
+from lamplighter.cloud_sync.fleet.tables.bronze import ingest, unread
 from lamplighter.cloud_sync.fleet.tables.silver import Silver
 from lamplighter.cloud_sync.fleet.tables.state import GatewayPast
 from tests.cloud_sync.fleet.delivery.made_up_matches import match, write_batch
@@ -211,7 +211,7 @@ def test_a_forgotten_gateway_stays_out_until_that_is_lifted(
     silver_lake[0].land(found, gateways=[GW])
     shutil.rmtree(lake / "snapshots" / GW)
     said: list[str] = []
-    await_end(ingest(spark, found, say=said.append))
+    ingest(spark, found, say=said.append)
     Silver(spark, found, said.append).update()
     assert {table: rows(lake, table) for table in TABLES} == before
     assert said == []
@@ -259,7 +259,7 @@ def test_old_records_go_with_all_that_was_made_from_them_and_the_state_stays(
     assert set(GatewayPast(spark, found, gateway).dataset(end).collect()) == dataset
 
     said: list[str] = []
-    await_end(ingest(spark, found, say=said.append))
+    ingest(spark, found, say=said.append)
     Silver(spark, found, said.append).update()
     assert [line for line in said if not line.startswith("streams: ")] == []  # nothing is written again
     assert {table: rows(lake, table) for table in TABLES if table != "silver/streams"} == {

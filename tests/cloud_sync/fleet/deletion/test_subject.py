@@ -11,7 +11,7 @@ import pytest
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.push import PUSHED, read_pushed
-from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
+from lamplighter.cloud_sync.fleet.tables.bronze import ingest
 from lamplighter.cloud_sync.fleet.tables.silver import Silver
 from lamplighter.cloud_sync.fleet.tables.state import GatewayPast
 from tests.cloud_sync.fleet.deletion.test_removal import ahead_object, ahead_of, order_of
@@ -58,7 +58,7 @@ def test_nothing_of_a_subject_is_found_and_the_tables_are_those_of_the_other_qua
     again = Lake(str(tmp_path / "again"))
     for kind in ("segments", "snapshots"):
         shutil.copytree(lake / kind, again.path(kind))
-    await_end(ingest(spark, again))
+    ingest(spark, again)
     Silver(spark, again).update()
     for name in ("bronze", "streams", "observations", "actuations"):
         assert differences(of_lake(found, name), of_lake(again, name)) == ([], []), name

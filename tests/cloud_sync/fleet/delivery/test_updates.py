@@ -32,6 +32,7 @@ DELETE { ?s <http://x/limit> ?old } INSERT { ?s <http://x/limit> ?v . <http://x/
 WHERE { OPTIONAL { ?s <http://x/limit> ?old } }
 """
 KEY = Ed25519PrivateKey.generate()
+DAY_MS = 86_400_000
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def places(tmp_path: Path) -> Path:
 
 def sink(places: Path, threads: SinkThreads, update: str = TEMPLATE, *gateways: str) -> UpdateNotifications:
     desk = OrderDesk(Orders(LocalFolder(places / "to"), KEY), Lake(str(places / "lake")))
-    return UpdateNotifications(UpdateSink(gateways=gateways or ("gw-*",), update=update), desk, threads)
+    return UpdateNotifications(UpdateSink(gateways=gateways or ("gw-*",), update=update), desk, threads, lambda: 60.0)
 
 
 def hot(*sinks: UpdateSink) -> SubscriptionRecord:
@@ -102,6 +103,33 @@ async def test_blank_nodes_are_for_the_dead_letters(places: Path, threads: SinkT
     with pytest.raises(UndeliveredError, match=r"\?s: _:b is a blank node") as raised:
         await sink(places, threads).deliver(given)
     assert (raised.value.accepted, raised.value.permanent) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"ts": -2 * DAY_MS}, "the event is 2 d old, more than event_age_s_max = 86400"),
+        ({"ts": 73 * 365 * DAY_MS}, "the clock of the event is ahead"),
+        ({"trusted": False}, "the clock of the event is not trusted"),
+    ],
+)
+async def test_an_event_that_may_be_old_is_for_the_dead_letters(
+    places: Path, threads: SinkThreads, members: dict[str, Any], reason: str
+) -> None:
+    rows = [["<http://x/a>", '"1"']]
+    given = [notification(1, rows=rows, ts=60_000 - DAY_MS), notification(2, rows=rows, **members)]
+    with pytest.raises(UndeliveredError, match=reason) as raised:
+        await sink(places, threads).deliver(given)
+    assert (raised.value.accepted, raised.value.permanent) == (1, True)
+    assert len(sent(places, "gw-1")) == 1
+    given = [notification(3, rows=rows, ts=None, trusted=None), notification(4, rows=rows, **members)]
+    one = sink(places, threads)
+    with pytest.raises(UndeliveredError) as raised:
+        await one.deliver(given)
+    assert raised.value.accepted == 1, "told ahead of its segment"
+    one._sink = msgspec.structs.replace(one._sink, event_age_s_max=0)
+    await one.deliver(given)
+    assert len(sent(places, "gw-1")) == 3
 
 
 async def test_a_destination_that_is_away_is_tried_again(places: Path, threads: SinkThreads) -> None:

@@ -211,9 +211,9 @@ FROM reactions GROUP BY ALL
 
 HEARD = """
 CREATE TEMP TABLE heard AS
-SELECT gw, max(t) AS heard FROM (
-  SELECT gw, CASE WHEN untrusted = 0 THEN last_ts END AS t FROM gateway_health
-  UNION ALL SELECT gw, time FROM readings WHERE time IS NOT NULL
+SELECT gw, max(t) AS heard, greatest(max(t), max(landed)) AS seen, max(landed) AS landed FROM (
+  SELECT gw, CASE WHEN untrusted = 0 THEN last_ts END AS t, landed FROM gateway_health
+  UNION ALL SELECT gw, time, NULL FROM readings WHERE time IS NOT NULL
 ) GROUP BY gw
 """
 
@@ -222,7 +222,7 @@ CREATE TEMP TABLE dead_sensors AS
 WITH judged AS (
   SELECT s.gw, s.stream, s.sensor, s.property, s.feature, s.label, u.last,
     (epoch_us(heard) - epoch_us(last)) / 1e6 AS silent_s, median_s AS expected_s, p90_s, readings,
-    heard < (SELECT max(heard) FROM heard) - INTERVAL 1 DAY AS quiet
+    seen < (SELECT coalesce(max(landed), max(heard)) FROM heard) - INTERVAL 1 DAY AS quiet
   FROM streams s LEFT JOIN heard h USING (gw) LEFT JOIN usual u USING (gw, stream)
     LEFT JOIN (SELECT gw, stream, count(*) AS readings FROM readings GROUP BY gw, stream) USING (gw, stream)
   WHERE until_seq IS NULL
@@ -240,7 +240,8 @@ WITH starts AS (
   FROM gateway_health GROUP BY gw, boot
 ), a AS (
   SELECT gw, sum(records) AS records, sum(untrusted) AS untrusted, sum(untrusted) / sum(records) AS untrusted_share,
-    count(DISTINCT boot) AS boots, count(DISTINCT epoch) AS epochs, sum(lost) AS lost
+    count(DISTINCT boot) AS boots, count(DISTINCT epoch) AS epochs, sum(lost) AS lost,
+    coalesce(sum(ahead), 0) AS ahead
   FROM gateway_health GROUP BY gw
 ), b AS (SELECT gw, max(spread) / 1000 AS spread_ms, max(step) / 1000 AS step_ms FROM starts GROUP BY gw), c AS (
   SELECT gw, count(*) AS readings, count(*) FILTER (clock = 'repaired') AS repaired,
@@ -248,7 +249,8 @@ WITH starts AS (
     count(*) FILTER (clock = 'arrival' AND result_time IS NOT NULL) AS result_wrong
   FROM readings GROUP BY gw
 )
-SELECT *, CASE WHEN untimed > 0 THEN 'unknown' WHEN untrusted * 100 > records THEN 'untrusted'
+SELECT *, CASE WHEN ahead > 0 THEN 'ahead' WHEN untimed > 0 THEN 'unknown'
+  WHEN untrusted * 100 > records THEN 'untrusted'
   WHEN spread_ms > 2000 THEN 'stepped' ELSE 'good' END AS quality
 FROM a JOIN b USING (gw) JOIN c USING (gw)
 """
@@ -265,7 +267,7 @@ j AS (
   SELECT q.gw, heard, records, lost, coalesce(streams, 0) AS streams, readings, uptime, coalesce(gaps, 0) AS gaps,
     coalesce(dead, 0) AS dead, coalesce(anomalies, 0) AS anomalies, coalesce(anomalous, 0) AS anomalous,
     quality AS clock, latitude, longitude,
-    heard < (SELECT max(heard) FROM heard) - INTERVAL 1 DAY AS quiet
+    seen < (SELECT coalesce(max(landed), max(heard)) FROM heard) - INTERVAL 1 DAY AS quiet
   FROM clock_quality q LEFT JOIN s USING (gw) LEFT JOIN d USING (gw) LEFT JOIN n USING (gw) LEFT JOIN heard USING (gw)
     LEFT JOIN p USING (gw)
 )

@@ -32,7 +32,7 @@ COLUMNS = {
     "gateway_health": """gw VARCHAR, epoch INTEGER, boot VARCHAR, hour TIMESTAMPTZ, records BIGINT, commits BIGINT,
         timers BIGINT, gaps BIGINT, quads_added BIGINT, quads_deleted BIGINT, untrusted BIGINT, first_seq BIGINT,
         last_seq BIGINT, first_ts TIMESTAMPTZ, last_ts TIMESTAMPTZ, lost BIGINT, offset_min_us BIGINT,
-        offset_max_us BIGINT""",
+        offset_max_us BIGINT, ahead BIGINT, landed TIMESTAMPTZ""",
 }
 """Types of DuckDB, by table."""
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
+from lamplighter.cloud_sync.fleet.tables.bronze import ingest
 from lamplighter.engine.change_log import Record
 from tests.cloud_sync.fleet.events.description_oracle import completed_events
 from tests.support.fleet_events import BASE, commit
@@ -50,7 +50,7 @@ def lake(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> str
     folder = tmp_path_factory.mktemp("queried")
     for records in (GW_1[:3], GW_1[3:4], GW_1[5:], GW_2, LOST):
         write_segment(folder / "segments" / records[0].gw, records)
-    await_end(ingest(spark, Lake(str(folder))))
+    ingest(spark, Lake(str(folder)))
     return str(folder)
 
 

@@ -15,7 +15,7 @@ from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
 from lamplighter.cloud_sync.fleet.subscriptions import matcher, matching
 from lamplighter.cloud_sync.fleet.subscriptions.matcher import FEW_RECORDS, Matcher
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
-from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
+from lamplighter.cloud_sync.fleet.tables.bronze import ingest
 from lamplighter.engine.change_log import Record
 from tests.support.fleet_events import commit
 from tests.support.fleet_matches import EX, QUERIES, Row, expected_matches, in_segments, random_commits
@@ -47,7 +47,7 @@ class _Site:
     def land(self, *segments: list[Record]) -> None:
         for records in segments:
             write_segment(self.folder / "segments" / records[0].gw, records)
-        await_end(ingest(self.spark, self.lake))
+        ingest(self.spark, self.lake)
 
     def matches(self) -> list[Any]:
         """Rows in the order of the table."""

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.landings import FOLDER, LandingLine, file_name
 from lamplighter.cloud_sync.fleet.subscriptions import registry as module
 from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink, SubscriptionRecord, UpdateSink
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
@@ -58,6 +59,18 @@ def test_an_added_subscription_is_read_by_another_process(lake: Lake, registry: 
     assert added.deliver == sinks
     assert SubscriptionRegistry(lake).get("co2") == added
     assert SubscriptionRegistry(lake).all() == ((added,), ())
+
+
+def test_a_subscription_that_begins_now_knows_what_has_landed(lake: Lake, registry: SubscriptionRegistry) -> None:
+    assert registry.add("before", QUERY).landing is None, "the lake has no landing log"
+    lines = [msgspec.json.encode(LandingLine(number, f"gw-1/{number}")) + b"\n" for number in (1, 2, 3)]
+    lake.write(b"".join(lines) + b'{"number":', FOLDER, file_name(1))
+    assert registry.add("now", QUERY).landing == 3
+    assert registry.add("all", QUERY, begin="all").landing is None
+    assert registry.replace("now", query=OTHER).landing == 3
+    registry.remove("now")
+    lake.write(b"".join(lines[:2]), FOLDER, file_name(1))
+    assert registry.add("now", QUERY).landing == 2
 
 
 def test_a_lake_without_subscriptions_has_none_and_is_not_made(lake: Lake, registry: SubscriptionRegistry) -> None:

@@ -277,7 +277,7 @@ SELECT gw, epoch, boot, ts // 3600000000 * 3600000000 AS hour, count(*) AS recor
   coalesce(sum(len(d)), 0)::BIGINT AS quads_deleted, count(*) FILTER (NOT trusted) AS untrusted, min(seq) AS first_seq,
   max(seq) AS last_seq, min(ts) AS first_ts, max(ts) AS last_ts,
   coalesce(sum((gap ->> 'last')::BIGINT - (gap ->> 'first')::BIGINT + 1), 0)::BIGINT AS lost,
-  min(ts - boottime_us) AS offset_min_us, max(ts - boottime_us) AS offset_max_us
+  min(ts - boottime_us) AS offset_min_us, max(ts - boottime_us) AS offset_max_us, 0::BIGINT AS ahead, NULL AS landed
 FROM records GROUP BY ALL
 """
 _STREAM_TYPES = """
@@ -347,7 +347,7 @@ def bronze_row(row: Row) -> Row:
         for name in ("d", "a", "k")
     }
     members = {name: None if row[name] is None else json.loads(row[name]) for name in ("timer", "gap", "subscribe")}
-    return {**row, **quads, **members}
+    return {"landed": None, **row, **quads, **members}
 
 
 def differences(found: Rows, expected: Rows) -> tuple[Rows, Rows]:

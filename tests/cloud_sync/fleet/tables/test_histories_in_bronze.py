@@ -10,7 +10,7 @@ import pytest
 from lamplighter.cloud_sync.destinations import LocalFolder
 from lamplighter.cloud_sync.fleet.collection.collector import Collector
 from lamplighter.cloud_sync.fleet.lake import Lake, tables
-from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest, unread
+from lamplighter.cloud_sync.fleet.tables.bronze import ingest, unread
 from tests.support.shipped_logs import segments
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def test_each_life_of_a_restored_card_is_in_bronze_once_under_its_history(spark:
     with Collector(LocalFolder(source), tmp_path / "lake") as collector:
         collector.collect()
         assert collector.problems == []
-    await_end(ingest(spark, lake))
+    ingest(spark, lake)
     assert unread(lake) == []
     rows = tables.read(spark, lake, "bronze").select("gw", "epoch", "seq").collect()
     expected = [("gw-1", 1, seq) for seq in range(1, 21)] + [("gw-1~2", 1, seq) for seq in range(11, 27)]

@@ -3,9 +3,12 @@ and wherever the work broke off."""
 
 import contextlib
 import hashlib
+import queue
 import re
 import shutil
+import threading
 from collections.abc import Callable, Container, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import pyoxigraph as ox
 import pytest
 from pyspark.sql import SparkSession
 
+from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.lake import Lake, tables
 from lamplighter.cloud_sync.fleet.tables import bronze, export, terms
 from lamplighter.cloud_sync.fleet.tables.compact import compact
@@ -35,7 +39,7 @@ SILVER = ("streams", "observations", "actuations", "gateway_health")
 def update(
     spark: SparkSession, lake: Lake, files_per_batch: int = 2000, say: Callable[[str], None] = lambda line: None
 ) -> None:
-    bronze.await_end(bronze.ingest(spark, lake, files_per_batch=files_per_batch, say=say))
+    bronze.ingest(spark, lake, files_per_batch=files_per_batch, say=say)
     Silver(spark, lake, say).update()
 
 
@@ -196,7 +200,7 @@ def test_segments_that_cannot_be_read_are_named_and_the_stream_goes_on(spark: Sp
     text.parent.mkdir()
     text.write_bytes(b"no segment at all\n")
     said: list[str] = []
-    bronze.await_end(bronze.ingest(spark, lake, say=said.append))
+    bronze.ingest(spark, lake, say=said.append)
     batches = tables.table(lake, "bronze").live()
     reasons = {one.segment: one.reason for batch in batches for one in batch.refused}
     assert max(batch.quads_max or 0 for batch in batches) == max(len(one.a or ()) + len(one.k or ()) for one in first)
@@ -207,39 +211,51 @@ def test_segments_that_cannot_be_read_are_named_and_the_stream_goes_on(spark: Sp
     # A good copy is taken when it is asked for, once.
     cut.write_bytes(whole)
     bronze.ingest_again(spark, lake, [f"gw-cut/{cut.name}"])
-    assert bronze.ingest_again(spark, lake, [f"gw-cut/{cut.name}"]) is None
+    bronze.ingest_again(spark, lake, [f"gw-cut/{cut.name}"])
     assert len(of_lake(lake, "bronze")) == 2 * len(first)
 
 
-def test_a_lost_checkpoint_makes_no_record_count_twice(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_repaired_segment_is_taken_again_with_those_that_are_new(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    first, second, third, *_ = odd_gateway.segments()
+    folder = tmp_path / "segments" / odd_gateway.NAME
+    damaged = write_segment(folder, first)
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:20])
+    write_segment(folder, second)
+    assert main(["ingest", str(tmp_path)]) == 1
+    damaged.write_bytes(whole)
+    write_segment(folder, third)
+    assert main(["ingest", str(tmp_path)]) == 1, "it is not looked at unless that is asked for"
+    assert main(["ingest", str(tmp_path), "--again"]) == 0
+    assert sorted(row["seq"] for row in of_lake(lake, "bronze")) == [one.seq for one in (*first, *second, *third)]
+    assert main(["ingest", str(tmp_path), "--again"]) == 0
+
+
+def test_a_lost_frontier_makes_no_record_count_twice(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     [first, second, *_] = odd_gateway.segments()
     write_segment(tmp_path / "segments" / odd_gateway.NAME, first)
-    bronze.await_end(bronze.ingest(spark, lake))
-    shutil.rmtree(tmp_path / "checkpoint")
+    bronze.ingest(spark, lake)
+    (tmp_path / "bronze/frontier.json").write_text("damaged")
     write_segment(tmp_path / "segments" / odd_gateway.NAME, second)
-    bronze.await_end(bronze.ingest(spark, lake))
+    bronze.ingest(spark, lake)
     assert sorted(row["seq"] for row in of_lake(lake, "bronze")) == [record.seq for record in (*first, *second)]
 
 
-def test_a_stream_that_was_killed_before_its_first_batch_begins_again(spark: SparkSession, tmp_path: Path) -> None:
-    lake = Lake(str(tmp_path))
-    first = odd_gateway.segments()[0]
-    write_segment(tmp_path / "segments" / odd_gateway.NAME, first)
-    lake.write(b"", "checkpoint", "ingest", "offsets", ".0.8a29.tmp")
-    bronze.await_end(bronze.ingest(spark, lake))
-    assert [row["seq"] for row in of_lake(lake, "bronze")] == [record.seq for record in first]
-
-
-def test_a_stream_that_runs_for_ever_takes_what_comes(spark: SparkSession, tmp_path: Path) -> None:
-    lake = Lake(str(tmp_path))
-    for records in odd_gateway.segments()[:2]:
-        query = bronze.ingest(spark, lake, continuous_s=0.2)
+def test_ingest_that_stays_takes_what_lands(spark: SparkSession, tmp_path: Path) -> None:
+    lake, stopping = Lake(str(tmp_path)), threading.Event()
+    said: queue.Queue[str] = queue.Queue()
+    landing = bronze.Ingest(lake, said.put)
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(bronze.keep_ingesting, landing, 0.05, stopping, lambda: spark)
         try:
-            write_segment(tmp_path / "segments" / odd_gateway.NAME, records)
-            query.processAllAvailable()
+            for records in odd_gateway.segments()[:2]:
+                write_segment(tmp_path / "segments" / odd_gateway.NAME, records)
+                assert f"{len(records)} records of 1 segment" in said.get(timeout=300)
         finally:
-            query.stop()
+            stopping.set()
+        running.result()
     assert len(of_lake(lake, "bronze")) == 9
 
 
@@ -285,7 +301,7 @@ def test_what_cannot_be_known_is_said(spark: SparkSession, tmp_path: Path) -> No
     parts = odd_gateway.segments()
     write_segment(tmp_path / "segments" / odd_gateway.NAME, parts[0])
     write_segment(tmp_path / "segments" / odd_gateway.NAME, parts[2])
-    bronze.await_end(bronze.ingest(spark, lake))
+    bronze.ingest(spark, lake)
     with pytest.raises(ConfigurationError, match="records from 1/6 on are missing"):
         GatewayPast(spark, lake, odd_gateway.NAME).dataset((1, parts[2][-1].seq))
 

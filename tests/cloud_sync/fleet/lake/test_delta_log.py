@@ -1,0 +1,102 @@
+"""The Delta logs beside the manifests say what the manifests say."""
+
+import json
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from lamplighter.cloud_sync.fleet.__main__ import main
+from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
+from lamplighter.cloud_sync.fleet.lake.delta_log import DeltaLog, follow_all
+from lamplighter.cloud_sync.fleet.lake.tables import table
+
+deltalake = import_module("deltalake")
+
+
+@pytest.fixture
+def bronze(tmp_path: Path) -> Batches:
+    return table(Lake(str(tmp_path / "a lake")), "bronze")
+
+
+def write(bronze: Batches, name: str, *numbers: int, replaces: tuple[str, ...] = (), **columns: Any) -> TableBatch:
+    batch = TableBatch(id=name, files=[], rows=0, replaces=list(replaces))
+    rows = pa.table({"seq": list(numbers), **{key: [value] * len(numbers) for key, value in columns.items()}})
+    return bronze.commit(bronze.stage_rows(rows, batch))
+
+
+def rows(bronze: Batches) -> list[dict[str, Any]]:
+    found = deltalake.DeltaTable(bronze.lake.path(bronze.name)).to_pyarrow_table().to_pylist()
+    return sorted(found, key=lambda row: row["seq"])
+
+
+def log(bronze: Batches) -> list[dict[str, Any]]:
+    files = sorted(Path(bronze.lake.path(bronze.name, "_delta_log")).glob("*.json"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def test_each_batch_is_a_commit_with_its_name(bronze: Batches) -> None:
+    delta = DeltaLog(bronze)
+    for number, name in enumerate(("000000000001-ab", "000000000002-cd", "000000000003-ef")):
+        delta.add(write(bronze, name, number))
+    assert rows(bronze) == [{"seq": 0}, {"seq": 1}, {"seq": 2}]
+    commits = [line["commitInfo"] for line in log(bronze) if "commitInfo" in line]
+    assert [one["batches"] for one in commits] == ["000000000001-ab", "000000000002-cd", "000000000003-ef"]
+
+
+def test_a_log_that_was_left_behind_follows(bronze: Batches) -> None:
+    DeltaLog(bronze).add(write(bronze, "a", 1))
+    write(bronze, "b", 2)  # a kill came here
+    batch = write(bronze, "c", 3)
+    DeltaLog(bronze).add(batch)
+    DeltaLog(bronze).add(batch)
+    assert [row["seq"] for row in rows(bronze)] == [1, 2, 3]
+
+
+def test_replaced_batches_leave_and_compaction_is_no_change_of_data(bronze: Batches) -> None:
+    for number, name in enumerate("ab"):
+        write(bronze, name, number)
+    follow_all(bronze.lake, ["bronze", "observations"])
+    write(bronze, "compact-1", 0, 1, replaces=("a", "b"))
+    follow_all(bronze.lake, ["bronze"], data_change=False)
+    assert [row["seq"] for row in rows(bronze)] == [0, 1]
+    actions = [action for line in log(bronze) for kind in ("add", "remove") if (action := line.get(kind))]
+    assert [one["dataChange"] for one in actions] == [True, True, False, False, False]
+    write(bronze, "rest", replaces=("compact-1",))
+    follow_all(bronze.lake, ["bronze"])
+    assert rows(bronze) == []
+    assert not deltalake.DeltaTable.is_deltatable(bronze.lake.path("silver/observations"))
+
+
+def test_later_columns_are_added(bronze: Batches) -> None:
+    delta = DeltaLog(bronze)
+    delta.add(write(bronze, "a", 1))
+    moment = datetime(2026, 6, 1, tzinfo=UTC)
+    delta.add(write(bronze, "b", 2, landed=moment))
+    assert rows(bronze) == [{"seq": 1, "landed": None}, {"seq": 2, "landed": moment}]
+
+
+def test_a_damaged_log_stops_nothing_and_is_named(bronze: Batches) -> None:
+    DeltaLog(bronze).add(write(bronze, "a", 1))
+    for file in Path(bronze.lake.path(bronze.name, "_delta_log")).glob("*.json"):
+        file.write_text("{")
+    said: list[str] = []
+    delta = DeltaLog(bronze, said.append)
+    delta.add(write(bronze, "b", 2))
+    assert "_delta_log" in said[0] and "remove the folder" in said[0]
+
+
+def test_a_forgotten_gateway_is_not_in_the_log_s_tables(bronze: Batches) -> None:
+    for name in ("gw-1", "gw-2"):
+        batch = write(bronze, f"of-{name[-1]}", 1, 2, gw=name)
+        bronze.commit(msgspec.structs.replace(batch, segments=[f"{name}/s"], landings={f"{name}/s": 1}))
+    DeltaLog(bronze).follow()
+    assert main(["forget", bronze.lake.url, "--gateway", "gw-1", "--yes"]) == 0
+    assert {row["gw"] for row in rows(bronze)} == {"gw-2"}
+    assert [(one.segments, one.landings) for one in bronze.live()] == [([], {}), (["gw-2/s"], {"gw-2/s": 1})]
+    left = [path for path in Path(bronze.lake.url).rglob("*") if path.is_file() and b"gw-1" in path.read_bytes()]
+    assert left == []
