@@ -282,7 +282,8 @@ class Engine:
         self._listeners: tuple[Callable[[Commit], None], ...] = ()
         self._delta_quads_max = delta_quads_max
         self._clock = clock
-        self._new_identifier = new_identifier
+        # May be replaced between two steps.
+        self.new_identifier = new_identifier
         self._spuids = Spuids()
         self._store = QuadStore(path=store_path, term_bytes_max=term_bytes_max, slices=slices, rewrite=bounded_joins)
         self._cts = Cts(self._store.quads_with, slices)
@@ -418,7 +419,7 @@ class Engine:
         return broken
 
     def _new_blank_node(self) -> Term:
-        return f"_:{self._new_identifier()}"
+        return f"_:{self.new_identifier()}"
 
     def prepare_load(
         self,
@@ -678,6 +679,11 @@ class Engine:
             )
 
     # --- time ---
+
+    @property
+    def now(self) -> datetime:
+        """The time for NOW()."""
+        return self._clock()
 
     @property
     def due(self) -> datetime | None:
@@ -1036,7 +1042,7 @@ class Engine:
             # By a call of the constructor, so that no attribute can be forgotten that keeps the old dataset alive.
             self.__init__(  # type: ignore[misc]  # an empty engine keeps nothing in memory
                 clock=self._clock,
-                new_identifier=self._new_identifier,
+                new_identifier=self.new_identifier,
                 delta_quads_max=self._delta_quads_max,
                 term_bytes_max=self._store.term_bytes_max,
                 evaluation_ms_max=self.work.evaluation_ms_max,

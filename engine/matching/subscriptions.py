@@ -108,7 +108,7 @@ class Subscriptions:
         """
         parsed, terms, dataset, by_store = self._parse(text, dataset)
         handed_over = by_store is None and _faster_in_store(parsed)
-        self._work.begin(half=handed_over)
+        self._work.begin(in_turn=handed_over)
         try:
             unit, rows = self._evaluate(parsed, terms, dataset, by_store)
         except TooMuchWork as error:

@@ -23,7 +23,7 @@ from lamplighter.engine.protocol import Priority, Results, is_long
 from lamplighter.engine.work import PlanExceededError
 from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.clock_commits import ClockCommits
-from lamplighter.gateway.loop.evaluations import Evaluations
+from lamplighter.gateway.loop.evaluations import Evaluations, TouchedError
 from lamplighter.gateway.loop.failures import behind_its_log, failure
 from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.queue import Queue, ReleaseGroup, Task, fulfil
@@ -32,6 +32,7 @@ from lamplighter.gateway.loop.scheduler import Scheduler
 from lamplighter.gateway.loop.subscribers import Subscribers
 from lamplighter.gateway.loop.time_slicer import SLICE_S, LongError, TimeSlicer
 from lamplighter.gateway.monitoring.timings import Timings
+from lamplighter.gateway.workers.dry_runs import ATTEMPTS_MAX
 
 logger = EventLogger(__name__)
 
@@ -172,18 +173,19 @@ class TaskExecutor:
         if ledger.engine.timetable.conditions and self._clock_commits.due:
             await self._follow_up(self._clock_commits.catch_up)
         dry_run, before = task.dry_run, ledger.log.sequence
-        ledger.evaluations.prepared_s, ledger.evaluations.timed = 0.0, dry_run is not None
+        ledger.evaluations.begin(dry_run, may_wait=kind.check is not None and task.attempts < ATTEMPTS_MAX)
         begun = task.begun if task.error is None else 0.0
         if begun:
             self._queue.group.begun.append((task.priority, begun))
             task.begun = 0.0
         try:
             result = await self._do(task.run, long=dry_run is not None, in_loop=kind.in_loop)
-        except PlanExceededError:
+        except (PlanExceededError, TouchedError) as error:
             if begun:  # it is not answered in this group
                 self._queue.group.begun.pop()
                 task.begun = begun
             task.dry_run = None
+            task.attempts += isinstance(error, TouchedError)
             await self._take(task, tasks)  # the store evaluates it now, so it has to pass a dry run
             return
         except BaseException as error:
@@ -192,6 +194,7 @@ class TaskExecutor:
             self._queue.refuse(task, failure(error))
             return
         finally:
+            ledger.evaluations.end()
             if dry_run is not None:
                 dry_run.took(ledger.evaluations.prepared_s)
         self._queue.group.releases.append(partial(fulfil, task.outcome, result))

@@ -148,7 +148,7 @@ class Task:
 
     outcome: of `run`, for the requester. begun: when it arrived, if it is timed. priority: the class in which it waits.
     number: of its lane's, from 0. client: whose share of the room it takes, "" for none. dry_run, error: what it has
-    had to pass, and why that failed.
+    had to pass, and why that failed. attempts: how often commits have touched what it had found.
     """
 
     run: Callable[[], Any]
@@ -162,6 +162,7 @@ class Task:
     number: int = 0
     dry_run: DryRun | ParseJob | None = None
     error: GatewayError | None = None
+    attempts: int = 0
 
 
 class _LaneTurn(NamedTuple):
