@@ -874,7 +874,8 @@ class Engine:
 
         default_graphs, named_graphs: the dataset, if the protocol names one. access: the query only sees the graphs
         that its client may subscribe to. tried_first: whether PlanExceededError is raised where the store is to
-        evaluate the first result, since a plan needs too much work; the next call has the store do so. Raises
+        evaluate the first result, since a plan needs too much work; the next call has the store do so, and a plan may
+        follow the subscription all the same. Raises
         RequestSyntaxError, AccessDeniedError for a chosen graph, and UnsupportedRequestError for a query whose result
         does not follow from the dataset (SERVICE, NOW(), RAND()).
         """

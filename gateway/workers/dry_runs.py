@@ -217,6 +217,20 @@ class DryRun:
                 dry_runs.failed.add(self._shape.key)
 
 
+class Breath:
+    """Passes at once: what had to be known of a request took so long that others go first."""
+
+    has_passed = True
+    trial = None
+    is_long = False
+
+    async def run(self, client: str = "") -> None:
+        """Has nothing to try."""
+
+    def took(self, seconds: float) -> None:
+        """Has nothing to remember."""
+
+
 class ParseJob:
     """A request with a large text: it is parsed first, then tried if the store has to evaluate something."""
 
