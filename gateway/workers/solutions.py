@@ -42,7 +42,7 @@ _CHANCE = re.compile(r"\b(?:BNODE|RAND|STRUUID|UUID)(?:\s|#[^\r\n]*+)*+\(", re.I
 _SIZE = Struct("!I")
 
 
-class _Head(msgspec.Struct, array_like=True):
+class _Findings(msgspec.Struct, array_like=True):
     """ms: processor time of the queries; labels: of new blank nodes, in order; queries: how many were evaluated."""
 
     ms: float
@@ -62,7 +62,7 @@ class _Query(msgspec.Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.encode
-_decode_head = msgspec.msgpack.Decoder(_Head).decode
+_decode_findings = msgspec.msgpack.Decoder(_Findings).decode
 _decode_query = msgspec.msgpack.Decoder(_Query).decode
 _decode_rows = msgspec.msgpack.Decoder(list[Binding]).decode
 
@@ -142,7 +142,7 @@ class _Recorder:
         self._frames += [_SIZE.pack(len(frame)), frame]
 
     def frames(self) -> bytes:
-        head = _encode(_Head(self._ms, self._labels, self._queries))
+        head = _encode(_Findings(self._ms, self._labels, self._queries))
         return b"".join([_SIZE.pack(len(head)), head, *self._frames])
 
 
@@ -187,7 +187,7 @@ class Trial:
         self.now = now
         self._whole = whole
         self._at = 0
-        head = _decode_head(self._next())
+        head = _decode_findings(self._next())
         self.ms = head.ms
         self._labels, self._left = head.labels, head.queries
         self._begin = self._at, self._left
