@@ -220,11 +220,11 @@ class ShapeRegistry:
         told: `SharedQuery.visible_rows`, if it has subscribers.
         """
         # The SPU is made first: it evaluates, and may fail.
-        spu = self.evaluated(unit, told)
+        spu = self.new_spu(unit, told)
         self.lutt.add(unit, unit.shape.signature(unit.key))
         unit.spu = spu
 
-    def evaluated(self, unit: SharedQuery, told: Sequence[Binding] | None = None) -> ReevaluatingSpu:
+    def new_spu(self, unit: SharedQuery, told: Sequence[Binding] | None = None) -> ReevaluatingSpu:
         """The unit's result by the store as it is now. told: as in `re_evaluate`. Raises StoreError."""
         shape = unit.shape
         at = self._clock_index.text_now if shape.conditions else None

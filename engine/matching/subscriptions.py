@@ -170,7 +170,7 @@ class Subscriptions:
         plan = unit.shape.plan
         try:
             # A plan that the store may differ from goes on from rows of its own.
-            rows = self._shapes.evaluated(unit).rows if long and plan is not None and not plan.differs else unit.rows()
+            rows = self._shapes.new_spu(unit).rows if long and plan is not None and not plan.differs else unit.rows()
         except OrderMattersError as reason:
             self._shapes.demote(unit.shape, reason)
             rows = unit.rows()

@@ -30,7 +30,7 @@ from lamplighter.gateway.loop.queue import LiveSettings, not_registered
 from lamplighter.gateway.loop.time_slicer import TimeSlicer
 from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.dry_runs import CHARACTER_S, Breath, DryRun, DryRuns, ParseJob
-from lamplighter.gateway.workers.solutions import Trial, recorded, recorded_select
+from lamplighter.gateway.workers.solutions import Trial, record_select, record_work
 
 logger = EventLogger(__name__)
 
@@ -181,7 +181,7 @@ class Evaluations:
         def work() -> bytes:
             # Its limit is for the evaluations: data may be large, and is not their fault.
             prepare = partial(engine.prepare, request, access=access, now=now)
-            return recorded(engine, prepare, bare=True, data=True)
+            return record_work(engine, prepare, bare=True, data=True)
 
         data_s = len(request.text) * CHARACTER_S
         with self._slicer.beside():
@@ -276,7 +276,7 @@ class Evaluations:
     def _select_here(self, asked: Asked, select: SelectRun) -> tuple[Bag | None, float]:
         """What a fork finds, None where that is not known, and its processor time in milliseconds."""
         refuses = not self.following
-        frames = self._try_here(lambda: recorded_select(self._engine, asked, select, refuses=refuses))
+        frames = self._try_here(lambda: record_select(self._engine, asked, select, refuses=refuses))
         if not frames:
             return None, 0.0
         changes = self._dry_runs.changes

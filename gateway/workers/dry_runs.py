@@ -30,7 +30,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from lamplighter.engine.access import FULL, Access, Graphs
 from lamplighter.engine.core import Engine
@@ -65,7 +65,7 @@ from lamplighter.gateway.sharing import ClientTurns
 from lamplighter.gateway.workers.ad_hoc import TOGETHER_MAX, Reader
 from lamplighter.gateway.workers.large_updates import LargeUpdateParser
 from lamplighter.gateway.workers.recent_changes import RecentChanges
-from lamplighter.gateway.workers.solutions import Trial, recorded
+from lamplighter.gateway.workers.solutions import Trial, record_work
 
 # Texts and shapes whose dry runs are remembered, least recently used first out.
 REMEMBERED_MAX = 4096
@@ -133,32 +133,27 @@ class _Shape:
     text: Callable[[], str]
 
 
-class DryRun:
-    """A request of unknown cost.
+class TrialWork(NamedTuple):
+    """What a fork does. evaluate: called with the value of NOW(). requests: how many it is made of, each with the
+    limits of one; whole: as in `Trial`; data_s: for data besides."""
 
-    texts: what is evaluated; work: called in a fork with the value of NOW(); whole, data_s: as in `DryRuns.tried`.
-    requests: how many it is made of, each with the limits of one. trial: what was found, None if it was not tried.
-    """
+    evaluate: Callable[[datetime], object]
+    requests: int = 1
+    whole: bool = False
+    data_s: float = 0.0
+
+
+class DryRun:
+    """A request of unknown cost. texts: what is evaluated. trial: what was found, None if it was not tried."""
 
     def __init__(
-        self,
-        dry_runs: DryRuns,
-        key: bytes,
-        shape: _Shape | None,
-        texts: Sequence[str],
-        work: Callable[[datetime], object],
-        requests: int = 1,
-        *,
-        whole: bool = False,
-        data_s: float = 0.0,
+        self, dry_runs: DryRuns, key: bytes, shape: _Shape | None, texts: Sequence[str], work: TrialWork
     ) -> None:
         self._dry_runs = dry_runs
         self._key = key
         self._shape = shape
         self._texts = texts
-        self._work = work
-        self._requests = min(requests, TOGETHER_MAX)
-        self._whole, self._data_s = whole, data_s
+        self._work = work._replace(requests=min(work.requests, TOGETHER_MAX))
         self.trial: Trial | None = None
 
     @property
@@ -195,7 +190,7 @@ class DryRun:
                     dry_runs.passed.add(shape.key)
                     return
             # The general text was too dear: this one alone may pass.
-            self.trial = await dry_runs.tried(self._work, self._requests, whole=self._whole, data_s=self._data_s)
+            self.trial = await dry_runs.try_work(self._work)
             dry_runs.failed.discard(self._key)
             if not self.is_long:
                 dry_runs.passed.add(self._key)
@@ -209,12 +204,16 @@ class DryRun:
         """Records its processor time in the loop; above the limit it has to pass again."""
         dry_runs = self._dry_runs
         # The dataset has grown since.
-        if seconds * 1000 > in_turn_ms(dry_runs.limits.evaluation_ms_max) * self._requests:
+        if seconds * 1000 > in_turn_ms(dry_runs.limits.evaluation_ms_max) * self._work.requests:
             dry_runs.passed.discard(self._key)
             dry_runs.failed.add(self._key)
             if self._shape is not None:
                 dry_runs.passed.discard(self._shape.key)
                 dry_runs.failed.add(self._shape.key)
+
+
+async def _breathe(client: str = "") -> None:
+    """Has nothing to try."""
 
 
 class Breath:
@@ -224,8 +223,7 @@ class Breath:
     trial = None
     is_long = False
 
-    async def run(self, client: str = "") -> None:
-        """Has nothing to try."""
+    run = staticmethod(_breathe)
 
     def took(self, seconds: float) -> None:
         """Has nothing to remember."""
@@ -306,30 +304,28 @@ class DryRuns:
             if request.single and not request.using and access.read.every:
                 shape = self._shape(texts[0])
             key = _key(request.text, request.using, _names(access.read))
-            return DryRun(
-                *(self, key, shape, texts),
+            # Its data has cost its time already, where it was parsed.
+            data_s = len(request.text) * CHARACTER_S if request.large else 0.0
+            work = TrialWork(
                 lambda now: self.engine.prepare(request, access=access, now=now),
                 len(request.texts),
-                whole=request.reads_graphs,
-                # It has cost its time already, where it was parsed.
-                data_s=len(request.text) * CHARACTER_S if request.large else 0.0,
+                request.reads_graphs,
+                data_s,
             )
+            return DryRun(self, key, shape, texts, work)
         return None
 
-    async def tried(
-        self, work: Callable[[datetime], object], requests: int, *, whole: bool, data_s: float
-    ) -> Trial | None:
-        """What a work finds in a fork, None if that is not known. whole: as in `Trial`; data_s: for data besides.
-
-        Raises as `Reader.trial`.
-        """
+    async def try_work(self, work: TrialWork) -> Trial | None:
+        """What a work finds in a fork, None if that is not known. Raises as `Reader.trial`."""
         await self.reader.steady.wait()
         # Not behind the fork: what is committed before it may count as a change since then, but not the other way.
         version, now = self.changes.version, self.engine.now
-        frames = await self.reader.trial(
-            lambda: recorded(self.engine, lambda: work(now), bare=False, data=data_s > 0), data_s, requests
-        )
-        return Trial(frames, version, now, whole=whole) if frames else None
+
+        def record() -> bytes:
+            return record_work(self.engine, lambda: work.evaluate(now), bare=False, data=work.data_s > 0)
+
+        frames = await self.reader.trial(record, work.data_s, work.requests)
+        return Trial(frames, version, now, whole=work.whole) if frames else None
 
     def of_subscription(
         self,
@@ -355,7 +351,7 @@ class DryRuns:
                 _key(text, *dataset, _names(access.subscribe)),
                 None if shape is None else replace(shape, linear=False),  # the number of rows counts, too
                 [text],
-                lambda now: self.check_rows(subscribe().first),
+                TrialWork(lambda now: self.check_rows(subscribe().first)),
             )
         return None
 

@@ -32,8 +32,8 @@ class RecentChanges:
             gone = self._deltas.popleft()
             self._quads -= len(gone.removed) + len(gone.added)
 
-    def touched(self, signature: PatternSignature, version: int) -> bool:
-        """Whether what a query reads may have changed since that version."""
+    def touches(self, signature: PatternSignature, version: int) -> bool:
+        """Whether a commit since that version may have touched what a query reads."""
         count = self.version - version
         if not count:
             return False

@@ -106,7 +106,7 @@ class _Recorder:
             draw_anew()
             self._drawn = True
         begun = thread_time()
-        bag = self._timed(select)
+        bag = self._time_select(select)
         self._ms += (thread_time() - begun) * 1000
         signature = EVERYTHING
         if self._lifter is not None:
@@ -114,13 +114,13 @@ class _Recorder:
             signature = signature_of_text(asked.text, self._lifter, chosen=chosen)
         patterns = [(one.s, one.p, one.o, one.graph) for one in signature.patterns]
         parts = range(0, len(bag.rows), PART_ROWS)
-        self._put(_Query(_key(asked), tuple(bag.variables), patterns, signature.graph_names, len(parts)))
+        self._add(_Query(_key(asked), tuple(bag.variables), patterns, signature.graph_names, len(parts)))
         for start in parts:
-            self._put(bag.rows[start : start + PART_ROWS])
+            self._add(bag.rows[start : start + PART_ROWS])
         self._queries += 1
         return bag
 
-    def _timed(self, select: SelectRun) -> Bag:
+    def _time_select(self, select: SelectRun) -> Bag:
         if self._left_s is None:
             return select()
         begun = thread_time()
@@ -131,7 +131,7 @@ class _Recorder:
             signal.setitimer(signal.ITIMER_PROF, 0)
             self._left_s -= thread_time() - begun
 
-    def _put(self, member: object) -> None:
+    def _add(self, member: object) -> None:
         frame = _encode(member)
         self._size += len(frame)
         if self._size > SOLUTIONS_BYTES_MAX:
@@ -146,7 +146,7 @@ class _Recorder:
         return b"".join([_SIZE.pack(len(head)), head, *self._frames])
 
 
-def recorded(engine: Engine, work: Callable[[], object], *, bare: bool, data: bool) -> bytes:
+def record_work(engine: Engine, work: Callable[[], object], *, bare: bool, data: bool) -> bytes:
     """Does a work in a fork, and returns what it found, for `Trial`. bare, data: as in `_Recorder`. Raises
     LimitExceededError."""
     recorder = _Recorder(engine, bare=bare, data=data)
@@ -159,7 +159,7 @@ def recorded(engine: Engine, work: Callable[[], object], *, bare: bool, data: bo
     return recorder.frames()
 
 
-def recorded_select(engine: Engine, asked: Asked, select: SelectRun, *, refuses: bool) -> bytes:
+def record_select(engine: Engine, asked: Asked, select: SelectRun, *, refuses: bool) -> bytes:
     """The same of one query. refuses: whether TooManySolutionsError is raised; otherwise nothing is returned then."""
     recorder = _Recorder(engine, bare=True)
     try:
@@ -209,7 +209,7 @@ class Trial:
         query = _decode_query(self._next())
         patterns = tuple(TriplePattern(*pattern) for pattern in query.patterns)
         signature = PatternSignature(patterns, query.graph_names)
-        changed = changes.version != self.version if self._whole else changes.touched(signature, self.version)
+        changed = changes.version != self.version if self._whole else changes.touches(signature, self.version)
         if query.key != _key(asked) or changed:
             self._left = 0
             return None

@@ -18,7 +18,7 @@ from lamplighter.engine.errors import GatewayError, LimitExceededError
 from lamplighter.engine.matching.subscriptions import Subscriptions
 from lamplighter.engine.store import quad_store
 from lamplighter.engine.terms import Bag
-from lamplighter.gateway.loop.queue import OrderedLane
+from lamplighter.gateway.loop.queue import OrderedLane, Queue
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.workers.ad_hoc import Reader
@@ -257,3 +257,26 @@ async def test_the_time_of_an_update_is_that_of_its_evaluation(tmp_path: Path, m
         assert seen == {"dry runs": 1}
         [row] = runner._engine.query("SELECT ?t { ?s <a:at> ?t }")
         assert row["t"].startswith(f'"{before:%Y-%m-%dT%H:%M:%S}')
+
+
+async def test_others_go_first_behind_a_look_that_took_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan is compiled in a turn of its own."""
+    monkeypatch.setattr("lamplighter.gateway.loop.executor.BREATH_S", 0.0)
+    done: list[str] = []
+    async with recovered_runner(tmp_path) as runner:
+        await update(runner, DATA)
+
+        async def asked(text: str) -> None:
+            await runner.updates.update(UpdateCall(text, CLIENT))
+            done.append(text)
+
+        texts = ["INSERT DATA { <a:1> <a:z> 1 }", "CREATE GRAPH <a:i>"]
+        held = Queue.hold
+
+        def noted(queue: Queue, task: Any, dry_run: Any, tasks: Any) -> None:
+            done.append("hold")
+            held(queue, task, dry_run, tasks)
+
+        monkeypatch.setattr(Queue, "hold", noted)
+        await asyncio.gather(*map(asked, texts))
+        assert done == ["hold", "hold", *texts]

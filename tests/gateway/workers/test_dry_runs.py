@@ -481,6 +481,26 @@ async def test_what_is_too_much_work_for_a_plan_is_evaluated_by_the_store_behind
         assert found["spuid"] == spuid and found["reason"].startswith("the first result needs more work")
 
 
+async def test_a_plan_follows_a_first_result_that_is_too_much_work_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store evaluates it behind a trial, and what the trial found counts."""
+    monkeypatch.setattr(work, "UNITS_PER_MS", 5)
+    async with recovered_runner(tmp_path, settings=limited(evaluation_ms_max=1000)) as runner:
+        await update(runner, triples(20))
+        before = runner._dry_runs.runs
+        ear = Ear()
+        spuid = await runner.subscribe(
+            "SELECT ?a ?b { ?a <http://p> ?o . ?b <http://p> ?x . ?c <http://p> ?y }", ear, None, None
+        )
+        assert runner._dry_runs.runs == before + 1 and ear.told == [0]
+        [found] = runner.figures.subscriptions(10)["subscriptions"]
+        assert found["spuid"] == spuid and found["class"] != "re-evaluated"
+        monkeypatch.undo()
+        await update(runner, "INSERT DATA { <http://s1> <http://p> <http://s2> }")
+        assert ear.told == [0, 1]
+
+
 async def test_a_due_update_and_a_reaction_have_the_trial_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A due update lets others go on meanwhile. A reaction is tried in its place, since nothing may come before it."""
     monkeypatch.setattr(work, "UNITS_PER_MS", 20)
