@@ -92,6 +92,7 @@ class Work:
     def allow(self, evaluation_ms_max: int) -> None:
         """Sets the limit. It holds from the next check."""
         self.evaluation_ms_max = evaluation_ms_max
+        self._elsewhere = (evaluation_ms_max - in_turn_ms(evaluation_ms_max)) * UNITS_PER_MS
         # Quads that templates may make in one evaluation. They have a counter of their own, which is cheaper.
         self.quads_max = evaluation_ms_max * UNITS_PER_MS // QUAD_MADE
 
@@ -103,7 +104,7 @@ class Work:
         evaluated elsewhere.
         """
         if in_turn:
-            more -= (self.evaluation_ms_max - in_turn_ms(self.evaluation_ms_max)) * UNITS_PER_MS
+            more -= self._elsewhere
         self.turn += 1
         self._quads = quads
         self._more = more

@@ -118,7 +118,7 @@ class Evaluations:
         self.note_change: Callable[[QuadDelta], None] = dry_runs.changes.note
         self._trial: Trial | None = None  # of the present request
         self._long = self._may_wait = False
-        self._asking = False  # whether the present request is evaluated, and not what is pending before it
+        self.asking = False  # whether the present request is evaluated, and not what is pending before it
         self._preparing = False  # whether that is an update
         self._found: Trial | None = None  # whose solutions count for what is evaluated
         self._settled = False  # whether its forks are over
@@ -133,7 +133,7 @@ class Evaluations:
     def end(self) -> None:
         """The present request has ended."""
         self._trial = self._found = None
-        self._asking = self._long = self._may_wait = False
+        self.asking = self._long = self._may_wait = False
 
     def prepare(self, request: Request, access: Access, *, here: bool = False) -> QuadDelta:
         """The delta of an update. Nothing is changed. Raises GatewayError, StoreError for whatever is unexpected.
@@ -142,10 +142,12 @@ class Evaluations:
         and TouchedError are raised, behind which it has to pass a dry run.
         """
         begun, wall = thread_time() if self.timed else 0.0, perf_counter()
-        self._preparing, self._asking = True, not here
+        self._preparing, self.asking = True, not here
         try:
             try:
-                return self._delta(request, access, None if here else self._trial)
+                if here or self._trial is None:  # every update comes here, so it is no further call
+                    return self._engine.prepare(request, access=access)
+                return self._delta(request, access, self._trial)
             except (_InTurnError, PlanExceededError) as error:
                 if isinstance(error, PlanExceededError) and not here:
                     raise
@@ -160,7 +162,7 @@ class Evaluations:
             logger.exception("update preparation failed")
             raise StoreError(f"the update could not be evaluated: {error!r}") from error
         finally:
-            self._preparing = self._asking = self._settled = False
+            self._preparing = self.asking = self._settled = False
             self._found = None
             if self.timed:
                 self.prepared_s = thread_time() - begun
@@ -191,7 +193,7 @@ class Evaluations:
     def expect_first_result(self, *, may_wait: bool) -> None:
         """What is evaluated from here on is the first result of the present request. may_wait: whether TouchedError may
         be raised, behind which it has to pass a dry run."""
-        self._asking, self._found = True, self._trial
+        self.asking, self._found = True, self._trial
         self._may_wait = self._may_wait and may_wait
         if self._found is not None:
             self._found.rewind()
@@ -243,9 +245,9 @@ class Evaluations:
         found = None if self._found is None else self._found.solutions(asked, self._dry_runs.changes)
         if found is not None:
             return found
-        if self._settled or not ((self._asking and self._long) or self._dry_runs.risky(asked.name)):
+        if self._settled or not ((self.asking and self._long) or self._dry_runs.risky(asked.name)):
             return select()
-        if self._asking and self._may_wait:
+        if self.asking and self._may_wait:
             raise TouchedError
         if self._preparing:
             raise _InTurnError
@@ -287,7 +289,7 @@ class Evaluations:
         if not self.following and not self._slicer.elsewhere:
             self._slicer.begin(LONG)  # the loop is not to wait for a fork
         try:
-            return self._reader.try_here(work, besides_s, times, in_turn=self._asking)
+            return self._reader.try_here(work, besides_s, times, in_turn=self.asking)
         except LimitExceededError:
             if self.following:
                 raise self._engine.work.exceeded() from None

@@ -200,7 +200,8 @@ class TaskExecutor:
             self._queue.refuse(task, failure(error))
             return
         finally:
-            ledger.evaluations.end()
+            if dry_run is not None or ledger.evaluations.asking:
+                ledger.evaluations.end()
             if dry_run is not None:
                 dry_run.took(ledger.evaluations.prepared_s)
         self._queue.group.releases.append(partial(fulfil, task.outcome, result))
