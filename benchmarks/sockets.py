@@ -15,7 +15,8 @@ from typing import Any
 
 _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("qq")
-_TEXT, _CLOSE, _PING, _PONG = 0x1, 0x8, 0x9, 0xA
+_CONTINUED, _TEXT, _CLOSE, _PING, _PONG = 0x0, 0x1, 0x8, 0x9, 0xA
+_LAST = 0x80
 _READ = 256 * 1024
 
 
@@ -35,7 +36,7 @@ def frame(kind: int, payload: bytes, mask: bytes) -> bytes:
 class Socket:
     """One WebSocket connection, after its handshake."""
 
-    __slots__ = ("_buffer", "_socket")
+    __slots__ = ("_buffer", "_fragments", "_socket")
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._socket = socket.create_connection(address)
@@ -53,7 +54,8 @@ class Socket:
         if not head.startswith(b"HTTP/1.1 101"):
             raise ConnectionError(head.decode(errors="replace"))
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        self._buffer = b""
+        self._buffer = bytearray()
+        self._fragments: list[bytes] = []
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -90,20 +92,24 @@ class Socket:
             buffer = self._buffer
             if len(buffer) < 2:
                 return
-            kind, size, start = buffer[0] & 0xF, buffer[1] & 0x7F, 2
+            kind, last, size, start = buffer[0] & 0xF, buffer[0] & _LAST, buffer[1] & 0x7F, 2
             if size == 126:
                 start, size = 4, int.from_bytes(buffer[2:4], "big")
             elif size == 127:
                 start, size = 10, int.from_bytes(buffer[2:10], "big")
             if len(buffer) < start + size:
                 return
-            payload, self._buffer = buffer[start : start + size], buffer[start + size :]
+            payload = bytes(buffer[start : start + size])
+            del buffer[: start + size]
             if kind == _PING:
                 self._frame(_PONG, payload)
             elif kind == _CLOSE:
                 raise ConnectionError("the gateway closed the WebSocket")
-            elif kind == _TEXT:
-                yield payload
+            elif kind in (_TEXT, _CONTINUED):
+                self._fragments.append(payload)
+                if last:
+                    whole, self._fragments = self._fragments, []
+                    yield b"".join(whole)
 
     def ask(self, message: object) -> dict[str, Any]:
         """The next message after this one was told."""

@@ -282,7 +282,8 @@ class Engine:
         self._listeners: tuple[Callable[[Commit], None], ...] = ()
         self._delta_quads_max = delta_quads_max
         self._clock = clock
-        self._new_identifier = new_identifier
+        # May be replaced between two steps.
+        self.new_identifier = new_identifier
         self._spuids = Spuids()
         self._store = QuadStore(path=store_path, term_bytes_max=term_bytes_max, slices=slices, rewrite=bounded_joins)
         self._cts = Cts(self._store.quads_with, slices)
@@ -418,7 +419,7 @@ class Engine:
         return broken
 
     def _new_blank_node(self) -> Term:
-        return f"_:{self._new_identifier()}"
+        return f"_:{self.new_identifier()}"
 
     def prepare_load(
         self,
@@ -680,6 +681,11 @@ class Engine:
     # --- time ---
 
     @property
+    def now(self) -> datetime:
+        """The time for NOW()."""
+        return self._clock()
+
+    @property
     def due(self) -> datetime | None:
         """The next instant at which a subscription's comparison with the clock changes, None if there is none."""
         due = self.timetable.next_instant
@@ -868,7 +874,8 @@ class Engine:
 
         default_graphs, named_graphs: the dataset, if the protocol names one. access: the query only sees the graphs
         that its client may subscribe to. tried_first: whether PlanExceededError is raised where the store is to
-        evaluate the first result, since a plan needs too much work; the next call has the store do so. Raises
+        evaluate the first result, since a plan needs too much work; the next call has the store do so, and a plan may
+        follow the subscription all the same. Raises
         RequestSyntaxError, AccessDeniedError for a chosen graph, and UnsupportedRequestError for a query whose result
         does not follow from the dataset (SERVICE, NOW(), RAND()).
         """
@@ -1036,7 +1043,7 @@ class Engine:
             # By a call of the constructor, so that no attribute can be forgotten that keeps the old dataset alive.
             self.__init__(  # type: ignore[misc]  # an empty engine keeps nothing in memory
                 clock=self._clock,
-                new_identifier=self._new_identifier,
+                new_identifier=self.new_identifier,
                 delta_quads_max=self._delta_quads_max,
                 term_bytes_max=self._store.term_bytes_max,
                 evaluation_ms_max=self.work.evaluation_ms_max,

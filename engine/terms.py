@@ -205,7 +205,7 @@ class Bag:
     __slots__ = ("__dict__", "rows", "variables")
 
     # Its JSON text, if it was serialized in advance (`engine.protocol.wire`).
-    written: str | None = None
+    written: bytes | None = None
 
     def __init__(self, variables: Sequence[str], rows: Iterable[Binding] = ()) -> None:
         self.variables = tuple(variables)

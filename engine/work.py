@@ -49,6 +49,12 @@ VALUE: Final = 10
 _NARROW = "join its patterns by more variables or name constants"
 
 
+def in_turn_ms(evaluation_ms_max: int) -> int:
+    """The part of the limit for what others wait for, if more of it may be evaluated beside them. With what comes
+    before and behind it, they wait for half of the limit."""
+    return max(1, evaluation_ms_max * 2 // 5)
+
+
 class TooMuchWork(Exception):
     """An evaluation exceeds its limit. The message says what it needs, and the cure."""
 
@@ -86,17 +92,19 @@ class Work:
     def allow(self, evaluation_ms_max: int) -> None:
         """Sets the limit. It holds from the next check."""
         self.evaluation_ms_max = evaluation_ms_max
+        self._elsewhere = (evaluation_ms_max - in_turn_ms(evaluation_ms_max)) * UNITS_PER_MS
         # Quads that templates may make in one evaluation. They have a counter of their own, which is cheaper.
         self.quads_max = evaluation_ms_max * UNITS_PER_MS // QUAD_MADE
 
-    def begin(self, quads: int | None = None, more: int = 0, *, half: bool = False) -> None:
+    def begin(self, quads: int | None = None, more: int = 0, *, in_turn: bool = False) -> None:
         """Begins an evaluation.
 
         quads: for the evaluation of all plans in a commit, how many quads it changes. more: units beyond the limit, for
-        another evaluation. half: whether half of the limit is allowed, since the store evaluates what needs more.
+        another evaluation. in_turn: whether a part of the limit is allowed (`in_turn_ms`), since what needs more is
+        evaluated elsewhere.
         """
-        if half:
-            more -= self.evaluation_ms_max * UNITS_PER_MS // 2
+        if in_turn:
+            more -= self._elsewhere
         self.turn += 1
         self._quads = quads
         self._more = more

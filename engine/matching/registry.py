@@ -219,13 +219,16 @@ class ShapeRegistry:
 
         told: `SharedQuery.visible_rows`, if it has subscribers.
         """
+        # The SPU is made first: it evaluates, and may fail.
+        spu = self.new_spu(unit, told)
+        self.lutt.add(unit, unit.shape.signature(unit.key))
+        unit.spu = spu
+
+    def new_spu(self, unit: SharedQuery, told: Sequence[Binding] | None = None) -> ReevaluatingSpu:
+        """The unit's result by the store as it is now. told: as in `re_evaluate`. Raises StoreError."""
         shape = unit.shape
         at = self._clock_index.text_now if shape.conditions else None
-        text, order = shape.text(unit.key), shape.parsed.order
-        spu = ReevaluatingSpu(self.store, text, order, shape.dataset, told, at)
-        # The SPU is made first: it evaluates, and may fail.
-        self.lutt.add(unit, shape.signature(unit.key))
-        unit.spu = spu
+        return ReevaluatingSpu(self.store, shape.text(unit.key), shape.parsed.order, shape.dataset, told, at)
 
     def demote(self, shape: Shape, reason: Exception) -> None:
         """Hands all units of a shape over to the store. Raises StoreError, TooMuchWork; the plan then stays in use."""

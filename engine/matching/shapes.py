@@ -19,13 +19,14 @@ from lamplighter.engine.matching.clock_index import ClockIndex, Condition
 from lamplighter.engine.matching.clock_patterns import ClockPattern, with_clock_patterns
 from lamplighter.engine.matching.construction import ConstructedTriples
 from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.matching.lutt import ANY, EVERYTHING, PatternSignature, TriplePattern
+from lamplighter.engine.matching.lutt import EVERYTHING, PatternSignature
 from lamplighter.engine.matching.ordering import ORDERED, OrderedRows, Window, without_window
-from lamplighter.engine.matching.paths import not_anchored, with_paths
+from lamplighter.engine.matching.paths import with_paths
 from lamplighter.engine.matching.plan import Plan
 from lamplighter.engine.matching.prices import Spent
 from lamplighter.engine.matching.query_constants import QueryConstants
 from lamplighter.engine.matching.query_texts import ParsedQuery
+from lamplighter.engine.matching.signatures import signature_of
 from lamplighter.engine.matching.spu import RE_EVALUATED, ReevaluatingSpu
 from lamplighter.engine.sparql.algebra import (
     Constant,
@@ -361,47 +362,14 @@ class Shape:
         return self.parsed.render(self.terms(key))
 
     def signature(self, key: Any) -> PatternSignature:
-        """The quads on which the result of a unit can depend (Roffia 2016, III.B)."""
+        """The quads on which the result of a unit can depend."""
         # Syntax that only the store knows: any quad may matter.
         if self.tree is None or self.parsed.select is None:
             return EVERYTHING
-        terms = self.terms(key)
         default_graphs, named_graphs, _ = self.dataset or Dataset()
         select = self.parsed.select
         chosen = default_graphs is not None or named_graphs is not None or select.default_graphs or select.named_graphs
-        patterns: dict[TriplePattern, None] = {}
-        graph_names = False
-        free = not_anchored(self.tree)
-
-        def term(part: Part | None) -> Term:
-            if isinstance(part, Constant):
-                return terms[part.number]
-            return part if isinstance(part, str) else ANY
-
-        def place(graph: Part | None) -> Term | None:
-            # Chosen graphs are not in the patterns; too many quads are looked at, never too few.
-            return ANY if chosen else None if graph is None else term(graph)
-
-        for node in walk(self.tree):
-            match node:
-                case Pattern() if takes_apart(node):
-                    pass  # it reads no quad
-                case Pattern(s, p, o, graph):
-                    patterns[TriplePattern(term(s), term(p), term(o), place(graph))] = None
-                case OpaquePath(s, steps, o, graph, zero_length):
-                    # A path of length zero joins every node of the graph to itself; a constant if it is a node.
-                    # Another pattern of the graph finds the nodes of an anchored path.
-                    nodes = zero_length and node in free
-                    joins_nodes = nodes and isinstance(s, Variable) and isinstance(o, Variable)
-                    for step in (None,) if joins_nodes else steps:
-                        patterns[TriplePattern(ANY, ANY if step is None else term(step), ANY, place(graph))] = None
-                    for end in (s, o) if nodes and not joins_nodes else ():
-                        if not isinstance(end, Variable):
-                            patterns[TriplePattern(term(end), ANY, ANY, place(graph))] = None
-                            patterns[TriplePattern(ANY, ANY, term(end), place(graph))] = None
-                case Graph():
-                    graph_names = True
-        return PatternSignature(tuple(patterns), graph_names)
+        return signature_of(self.tree, self.terms(key), chosen=bool(chosen))
 
     def close(self) -> None:
         """Releases what the shape holds in the CTS."""

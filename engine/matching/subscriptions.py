@@ -85,6 +85,7 @@ class Subscriptions:
         self.note: Callable[[BaseException], None] = self._state.note
         self._units = SubscriptionNumbers()
         self._exceeded = LruCache[Any, str](UNPLANNED_MAX, UNPLANNED_CHARACTERS_MAX)
+        self._long = LruCache[Any, str](UNPLANNED_MAX, UNPLANNED_CHARACTERS_MAX)
 
     def __len__(self) -> int:
         return len(self._units)
@@ -95,30 +96,35 @@ class Subscriptions:
     # --- subscribing ---
 
     def evaluation(self, text: str, dataset: Dataset | None) -> str | None:
-        """The query that the store would evaluate for a subscription, None if a plan serves it. Raises RequestError."""
+        """The query that the store would evaluate for a subscription, if only for its first result; None if a plan
+        serves it. Raises RequestError."""
         parsed, terms, dataset, by_store = self._parse(text, dataset)
         shape = self._shapes.view(parsed, terms, dataset, by_store)
-        return None if shape.plan is not None else shape.text(shape.constants(terms))
+        if shape.plan is not None and self._long.get((parsed.key(terms, dataset), tuple(terms))) is None:
+            return None
+        return shape.text(shape.constants(terms))
 
     def subscribe(self, text: str, dataset: Dataset | None, tried_first: bool = False) -> Entered:
         """Adds a subscription. Raises RequestError, StoreError; then nothing has changed.
 
         tried_first: whether PlanExceededError is raised where the store may evaluate a first result that is too much
-        work for a plan; otherwise the store does so at once.
+        work for a plan; otherwise the store does so at once, if it follows the subscription too.
         """
         parsed, terms, dataset, by_store = self._parse(text, dataset)
         handed_over = by_store is None and _faster_in_store(parsed)
-        self._work.begin(half=handed_over)
+        self._work.begin(in_turn=handed_over or tried_first)
         try:
             unit, rows = self._evaluate(parsed, terms, dataset, by_store)
         except TooMuchWork as error:
-            if not handed_over:
-                raise LimitExceededError(f"the first result of the subscription needs {error}") from error
-            by_store = f"the first result needs {error}"
+            reason = f"the first result needs {error}"
             if tried_first:
                 size = min(len(text), UNPLANNED_CHARACTERS_MAX)  # a longer one would not be kept
-                self._exceeded.put((parsed.key(terms, dataset), tuple(terms)), by_store, size)
-                raise PlanExceededError(by_store) from error
+                known = self._exceeded if handed_over else self._long
+                known.put((parsed.key(terms, dataset), tuple(terms)), reason, size)
+                raise PlanExceededError(reason) from error
+            if not handed_over:
+                raise LimitExceededError(f"the first result of the subscription needs {error}") from error
+            by_store = reason
             self._work.begin()
             unit, rows = self._evaluate(parsed, terms, dataset, by_store)
         number = self._units.add(unit)
@@ -145,7 +151,7 @@ class Subscriptions:
         """The unit of a query and its rows. by_store: as in `ShapeRegistry.unit`. An error leaves nothing behind."""
         unit = self._shapes.unit(parsed, terms, dataset, by_store)
         try:
-            return unit, self._first_rows(unit)
+            return unit, self._first_rows(unit, long=self._long.get((unit.shape.key, tuple(terms))) is not None)
         except BaseException:
             if unit.number is None:  # without a subscriber, it would be matched for nothing
                 self._shapes.drop(unit)
@@ -159,9 +165,12 @@ class Subscriptions:
             self._slices.begin(LONG)
         return None
 
-    def _first_rows(self, unit: SharedQuery) -> Sequence[Binding]:
+    def _first_rows(self, unit: SharedQuery, *, long: bool) -> Sequence[Binding]:
+        """long: whether the plan needs too much work for them, so that the store evaluates them, and them only."""
+        plan = unit.shape.plan
         try:
-            rows = unit.rows()
+            # A plan that the store may differ from goes on from rows of its own.
+            rows = self._shapes.new_spu(unit).rows if long and plan is not None and not plan.differs else unit.rows()
         except OrderMattersError as reason:
             self._shapes.demote(unit.shape, reason)
             rows = unit.rows()

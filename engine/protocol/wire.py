@@ -340,8 +340,12 @@ class Results:
     @property
     def members(self) -> bytes:
         if self._members is None:
-            text = f'"addedResults":{results_text(self.added)},"removedResults":{results_text(self.removed)}'
-            self._members = text.encode()
+            added, removed = self.added, self.removed
+            if added.written is None and removed.written is None:
+                text = f'"addedResults":{results_text(added)},"removedResults":{results_text(removed)}'
+                self._members = text.encode()
+            else:
+                self._members = b'"addedResults":%b,"removedResults":%b' % (_results(added), _results(removed))
         return self._members
 
 
@@ -418,14 +422,16 @@ def is_long(bag: Bag) -> bool:
 
 
 def write_results(bag: Bag) -> None:
-    """Serializes a large bag in advance, for `results_text`."""
-    bag.written = results_text(bag)
+    """Serializes a large bag in advance, for `Results`."""
+    bag.written = results_text(bag).encode()
+
+
+def _results(bag: Bag) -> bytes:
+    return results_text(bag).encode() if bag.written is None else bag.written
 
 
 def results_text(bag: Bag) -> str:
     """The JSON text of `Bag.to_json`, joined from the cached texts of its terms."""
-    if bag.written is not None:
-        return bag.written
     head, rows = ",".join(map(_text, bag.variables)), bag.rows
     if not rows:
         return f'{{"head":{{"vars":[{head}]}},"results":{{"bindings":[]}}}}'
@@ -517,10 +523,10 @@ def answers_message(answers: Sequence[bytes]) -> bytes:
     return b'{"answers":[%b]}' % b",".join(answers)
 
 
-def answer_message(alias: str | None, results: bytes) -> bytes:
-    """The answer to a query over the socket. results: a SPARQL results document as JSON text."""
-    body: dict[str, Any] = {} if alias is None else {"alias": alias}
-    return msgspec.json.encode({"answer": body | {"results": msgspec.Raw(results)}})
+def answer_message(alias: str | None, results: Sequence[bytes]) -> list[bytes]:
+    """The answer to a query over the socket, in parts. results: the parts of a SPARQL results document as JSON text."""
+    named = b"" if alias is None else b'"alias":%b,' % _json(alias)
+    return [b'{"answer":{%b"results":' % named, *results, b"}}"]
 
 
 def asked_message(alias: str | None, number: int, places: Sequence[MessagePlace], *, unread: bool) -> bytes:

@@ -12,7 +12,7 @@ from errno import ENOSPC
 from itertools import chain, islice
 from pathlib import Path
 from shutil import disk_usage
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 from weakref import WeakSet
 
 import pyoxigraph as ox
@@ -65,6 +65,16 @@ class SelectRun(Protocol):
     """Runs a query. check: called repeatedly while the result is read; an error that it raises ends the query."""
 
     def __call__(self, check: Callable[[], None] = ...) -> Bag: ...
+
+
+class Asked(NamedTuple):
+    """A SELECT query. name: what it is known by, if that is not the text: the text differs with the time.
+    default_graphs, named_graphs: its dataset, None for that of the text."""
+
+    text: str
+    default_graphs: Sequence[Term | None] | None
+    named_graphs: Sequence[Term] | None
+    name: str
 
 
 # Free bytes on the disk before a store that could not be written is opened again.
@@ -140,8 +150,8 @@ class QuadStore:
         self.term_bytes_max = term_bytes_max
         self._path = path
         self.retire = retire
-        # Wraps each `select`: called with its text and the function that runs it. Used for measurements.
-        self.around_select: Callable[[str, SelectRun], Bag] = lambda text, select: select()
+        # Wraps each `select`: called with the query and the function that runs it.
+        self.around_select: Callable[[Asked, SelectRun], Bag] = lambda asked, select: select()
         self._native = ox.Store() if path is None else _open(path)
         self._readings: WeakSet[Generator[Quad | None, None, None]] = WeakSet()
         self._pending: dict[Quad, bool] = {}
@@ -200,12 +210,12 @@ class QuadStore:
     ) -> Bag:
         """The solutions of a SELECT query in the order of evaluation.
 
-        name: what `around_select` knows the query by, if that is not the text: the text differs with the time.
-        default_graphs, named_graphs: the dataset of the protocol request, None to use the query's; in default_graphs,
-        None is the store's default graph. Raises RequestSyntaxError, StoreError, and what `rewrite` raises.
+        name: as in `Asked`. default_graphs, named_graphs: the dataset of the protocol request, None to use the query's;
+        in default_graphs, None is the store's default graph. Raises RequestSyntaxError, StoreError, and what `rewrite`
+        raises.
         """
         # Reading `native` writes what is pending, so the query sees it.
-        native, name = self.native, name or text
+        native, asked = self.native, Asked(text, default_graphs, named_graphs, name or text)
         text = self._rewrite(text)
 
         def evaluate(check: Callable[[], None] = lambda: None) -> Bag:
@@ -223,7 +233,7 @@ class QuadStore:
             return Bag(variables, rows)
 
         with self._slices.beside():
-            return self.around_select(name, evaluate)
+            return self.around_select(asked, evaluate)
 
     def check(self, quads: Iterable[Quad]) -> None:
         """Raises LimitExceededError for quads with terms that are too long or too deep for the dataset.

@@ -11,6 +11,7 @@ from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import RequestError
 from lamplighter.engine.sparql.clock_function import EPOCH, at
+from lamplighter.engine.sparql.requests import GraphOperation
 from lamplighter.engine.sparql.skeletons import TEXT_MAX
 from lamplighter.engine.updating.by_store import Modification, Resolved, UsingGraphs, check_access
 from lamplighter.engine.updating.updates import UNKNOWN, Found, Updates
@@ -60,6 +61,12 @@ class Request(msgspec.Struct, eq=False):
         operations = self._parsed()
         return len(operations) == 1 and not (isinstance(operations[0], Modification) and operations[0].chooses)
 
+    @property
+    def reads_graphs(self) -> bool:
+        """Whether an operation reads whole graphs, such as COPY, and its WHERE, if it has one, says not all of what is
+        read."""
+        return any(isinstance(operation, GraphOperation) for operation in self._parsed())
+
     def check(self, access: Access) -> None:
         """Checks the text, and the permissions for the graphs that it names, without evaluating anything.
 
@@ -85,11 +92,6 @@ class Request(msgspec.Struct, eq=False):
             return []
         return [at(operation.query, EPOCH) for operation in self._parsed() if isinstance(operation, Modification)]
 
-    def modifications(self) -> Request:
-        """The request without quad data and graph management: the part whose cost is unknown."""
-        evaluated = [operation for operation in self._parsed() if isinstance(operation, Modification)]
-        return Request(self._updates, self.text, self.using, operations=evaluated)
-
     def delta(self, access: Access = FULL, now: datetime | None = None) -> QuadDelta:
         """The net effect that the request would have now; for `Engine.prepare`, which takes back what an error leaves.
 
@@ -102,7 +104,7 @@ class Request(msgspec.Struct, eq=False):
             access = updates.permitted(access)
         if plan is not None and plan.serves(access.read, terms):
             try:
-                updates.work.begin(half=True)  # the store then evaluates what needs more
+                updates.work.begin(in_turn=True)  # the store then evaluates what needs more
                 return plan.delta(terms, updates.store, updates.new_blank_node, access.write, updates.quads_max)
             except TooMuchWork as error:
                 self._found = UNKNOWN  # other requests of its shape keep the plan

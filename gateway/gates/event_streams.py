@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from lamplighter.engine.client.sending import PART_BYTES, parts_of
 from lamplighter.engine.errors import MalformedRequestError, QueueFullError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol import Priority, Resume
@@ -25,7 +26,7 @@ from lamplighter.engine.terms import Term
 from lamplighter.gateway.gates.http.answers import wait_for_disconnect
 from lamplighter.gateway.gates.http.routes import WAITED
 from lamplighter.gateway.gates.http.sparql import cause
-from lamplighter.gateway.gates.outbox import Outbox, SendBudget
+from lamplighter.gateway.gates.outbox import Message, Outbox, SendBudget
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.security.callers import Caller
@@ -98,7 +99,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = perf_counter()
         overflowed = asyncio.ensure_future(self.outbox.overflowed.wait())
-        event: asyncio.Future[bytes] | None = None
+        event: asyncio.Future[Message] | None = None
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             # The reason of the end is sent before the stream is over.
@@ -116,6 +117,10 @@ class EventStream(Response):
                 body = _HEARTBEAT
                 if event.done():
                     message, event = event.result(), None
+                    if len(message) > PART_BYTES:
+                        await self._send_long(message, send)
+                        continue
+                    assert isinstance(message, bytes), "none of a stream is in parts"
                     body = message if isinstance(message, StreamEvent) else _DATA % message
                 await send({"type": "http.response.body", "body": body, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -126,6 +131,14 @@ class EventStream(Response):
                 if future is not None:
                     future.cancel()
             self._on_leave()
+
+    @staticmethod
+    async def _send_long(message: Message, send: Send) -> None:
+        """Sends an event in parts, between which others go on."""
+        ends = (b"", b"") if isinstance(message, StreamEvent) else (b"data: ", b"\n\n")
+        for part in (ends[0], *parts_of(message), ends[1]):
+            await send({"type": "http.response.body", "body": bytes(part), "more_body": True})
+            await asyncio.sleep(0)
 
 
 class StreamSink(Sink, Protocol):

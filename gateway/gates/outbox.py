@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from lamplighter.engine.client.sending import LongMessage
 from lamplighter.engine.protocol import Results, committed_message, results_message
 from lamplighter.engine.terms import Bag, Binding
 from lamplighter.gateway.state.client_budgets import ClientBudget
@@ -23,6 +24,9 @@ _ENVELOPE_BYTES = 128  # bytes of a notification besides its results, on the wir
 # Bindings that are composed in one go, which takes 0.1 s, mostly to write what is left. 700,000 took 1.6 s. What has
 # more is left as it is, so that its client is disconnected.
 COMPOSED_ROWS_MAX = 50_000
+
+
+Message = bytes | LongMessage
 
 
 class SequenceCounter:
@@ -106,7 +110,7 @@ class Outbox:
         replay_bytes_max: int = 0,
         composed: Callable[[], None] = lambda: None,
         send_budget: SendBudget | None = None,
-        at_once: Callable[[bytes], bool] = lambda message: False,
+        at_once: Callable[[Message], bool] = lambda message: False,
     ) -> None:
         self._bytes_max = bytes_max
         self._send_budget = send_budget or SendBudget(sys.maxsize)
@@ -114,7 +118,7 @@ class Outbox:
         self._composed = composed
         self._at_once = at_once
         self._waits = False  # whether `get` waits, so that no earlier message is unsent
-        self._messages: deque[bytes | _Queued | _Replay] = deque()
+        self._messages: deque[Message | _Queued | _Replay] = deque()
         self._counted = 0  # messages that are no replays
         self._bytes = 0  # bytes of those
         self._replay_bytes = 0
@@ -138,7 +142,7 @@ class Outbox:
         """Messages that wait; a replay counts as one."""
         return len(self._messages)
 
-    def put(self, message: bytes) -> None:
+    def put(self, message: Message) -> None:
         """Adds a message. A single one may exceed the limit: a first result is one message."""
         if not (self._waits and self._at_once(message)):
             self._add(message, len(message))
@@ -164,7 +168,7 @@ class Outbox:
         if self._replay_bytes > self._replay_bytes_max:
             self.overflow("resume.bytes_max")
 
-    async def get(self) -> bytes:
+    async def get(self) -> Message:
         """The next message. It is being sent until the next call."""
         self._sending = 0
         if not self._messages:
@@ -175,7 +179,7 @@ class Outbox:
         self._send_budget.count(self, self._bytes + self._sending, took=True)
         return message
 
-    async def _next(self) -> bytes:
+    async def _next(self) -> Message:
         while True:
             while not self._messages:
                 self._filled.clear()
@@ -191,7 +195,7 @@ class Outbox:
                 continue
             self._messages.popleft()
             self._counted -= 1
-            if isinstance(entry, bytes):
+            if isinstance(entry, (bytes, LongMessage)):
                 self._bytes -= len(entry)
                 return entry
             self._bytes -= entry.size
@@ -199,7 +203,7 @@ class Outbox:
             numbering.sequence += 1
             return notification(numbering, numbering.sequence, entry.results)
 
-    def _add(self, entry: bytes | _Queued, size: int) -> None:
+    def _add(self, entry: Message | _Queued, size: int) -> None:
         if self._closed:
             return
         self._messages.append(entry)
@@ -249,12 +253,12 @@ class Outbox:
             self._messages = deque(self._net(several))
             counted = [entry for entry in self._messages if not isinstance(entry, _Replay)]
             self._counted = len(counted)
-            self._bytes = sum(len(entry) if isinstance(entry, bytes) else entry.size for entry in counted)
+            self._bytes = sum(entry.size if isinstance(entry, _Queued) else len(entry) for entry in counted)
             self._composed()
         # Next time when a quarter of what is left has come again, so that the cost stays proportional to the messages.
         self._fresh_bytes, self._composed_bytes = 0, self._bytes
 
-    def _net(self, several: dict[SequenceCounter, list[Results]]) -> Iterator[bytes | _Queued | _Replay]:
+    def _net(self, several: dict[SequenceCounter, list[Results]]) -> Iterator[Message | _Queued | _Replay]:
         """The messages, where those of a numbering with several results are one, at the place of the first."""
         for entry in self._messages:
             if not isinstance(entry, _Queued) or entry.numbering not in several:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from time import perf_counter, thread_time
@@ -18,7 +18,7 @@ from websockets.http11 import Request, Response
 
 from lamplighter.adapters.specs import KINDS
 from lamplighter.engine.change_log import Cause
-from lamplighter.engine.client.sending import send_text, sent_at_once
+from lamplighter.engine.client.sending import AT_ONCE_BYTES_MAX, LongMessage, send_text, sent_at_once
 from lamplighter.engine.errors import (
     AccessDeniedError,
     ForeignRequestError,
@@ -455,6 +455,20 @@ class _Connection:
         if not outcome.cancel() and not outcome.cancelled() and outcome.exception() is None:
             outcome.result().abandon()  # the client disconnected before the answer was read
 
+    async def _chunks(self, answer: Answer | ReadyAnswer) -> list[bytes]:
+        """All parts of an answer, which wait here until it is known that it is whole. Raises LimitExceededError."""
+        bytes_max, size, found = self._gate.settings.unsent_bytes_max, 0, []
+        async with aclosing(answer.chunks()) as chunks:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > bytes_max:
+                    raise LimitExceededError(
+                        f"the answer has more than websocket.unsent_bytes_max = {bytes_max} bytes; ask for fewer "
+                        "rows by LIMIT and OFFSET, or over HTTP, which has no limit for bytes"
+                    )
+                found.append(chunk)
+        return found
+
     async def _answer(
         self, request: QueryRequest, caller: Caller, outcome: asyncio.Future[Answer | ReadyAnswer]
     ) -> None:
@@ -462,8 +476,8 @@ class _Connection:
             if outcome.done():
                 await asyncio.sleep(0)  # the answers that were released before have callbacks that did not run yet
             answer = await outcome
-            results = b"".join([chunk async for chunk in answer.chunks()])
-            self._outbox.put(answer_message(request.alias, results))
+            message = LongMessage(answer_message(request.alias, await self._chunks(answer)))
+            self._outbox.put(b"".join(message.parts) if len(message) <= AT_ONCE_BYTES_MAX else message)
         except GatewayError as error:
             self._refuse(bare(error), request, caller)
 

@@ -7,16 +7,13 @@ ends its subscriptions. What may take long is known before it begins, so that it
 from __future__ import annotations
 
 import os
-import re
-import signal
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from time import perf_counter, thread_time
 from typing import Any
-
-import msgspec
 
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.core import Engine
@@ -24,14 +21,16 @@ from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import GatewayError, LimitExceededError, RequestError, StoreError, is_fault
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.slices import LONG
-from lamplighter.engine.store.quad_store import SelectRun
-from lamplighter.engine.terms import Bag, Binding
+from lamplighter.engine.sparql.clock_function import EPOCH
+from lamplighter.engine.store.quad_store import Asked, SelectRun
+from lamplighter.engine.terms import Bag
 from lamplighter.engine.updating.request import Request
 from lamplighter.engine.work import PlanExceededError
 from lamplighter.gateway.loop.queue import LiveSettings, not_registered
 from lamplighter.gateway.loop.time_slicer import TimeSlicer
 from lamplighter.gateway.workers.ad_hoc import Reader
-from lamplighter.gateway.workers.dry_runs import DryRuns
+from lamplighter.gateway.workers.dry_runs import CHARACTER_S, Breath, DryRun, DryRuns, ParseJob
+from lamplighter.gateway.workers.solutions import Trial, record_select, record_work
 
 logger = EventLogger(__name__)
 
@@ -41,41 +40,15 @@ MEASURED_MAX = 10_000
 """Evaluated queries whose last time is remembered."""
 EVALUATIONS_MS_MAX = 20
 """Processor time that the store took last for what it evaluates for a commit; beyond, the commit is a long step."""
-CHARACTER_S = 1e-5
-"""Time for the data in each character of a text, on a busy machine."""
 
 
-SOLUTIONS_MAX = 10_000
-"""Solutions that a fork returns. More are evaluated once more: to write and read them takes as long."""
-SOLUTIONS_BYTES_MAX = 1024 * 1024
-"""Bytes of them, which take 10 ms to read."""
-_CHANCE = re.compile(r"\b(?:BNODE|RAND|STRUUID|UUID)(?:\s|#[^\r\n]*+)*+\(", re.I)
+class TouchedError(BaseException):
+    """What a request found in a dry run does not hold any more: it is to be tried again. Not an Exception: only the
+    executor deals with it."""
 
 
-class _Solutions(msgspec.Struct, array_like=True):
-    """What a fork found. ms: processor time that it took."""
-
-    ms: float
-    variables: tuple[str, ...]
-    rows: list[Binding]
-
-
-_decode = msgspec.json.Decoder(_Solutions).decode
-
-
-def _evaluate(select: SelectRun) -> bytes:
-    """The solutions of a query, in a fork; nothing if they are many."""
-    begun = thread_time()
-    bag = select()
-    if len(bag) > SOLUTIONS_MAX:
-        return b""
-    found = _Solutions((thread_time() - begun) * 1000, tuple(bag.variables), list(bag.rows))
-    encoded = msgspec.json.encode(found)
-    return encoded if len(encoded) <= SOLUTIONS_BYTES_MAX else b""
-
-
-class _SeveralRiskyError(BaseException):
-    """An update has a second risky evaluation. Not an Exception: only `Evaluations.prepare` deals with it."""
+class _InTurnError(BaseException):
+    """An update is to be evaluated now, in a fork. Not an Exception: only `Evaluations.prepare` deals with it."""
 
 
 @dataclass
@@ -124,9 +97,6 @@ class Evaluations:
 
     following: whether a commit is being matched. timed: whether the present step has had a dry run, which is told
     prepared_s, the processor time of what the step evaluated. evaluated_s: the time of the same, since the last commit.
-
-    A fork takes some milliseconds, so an update has two at most: one for its first risky evaluation, and one for all of
-    its evaluations together if there are more.
     """
 
     def __init__(
@@ -145,30 +115,45 @@ class Evaluations:
         self.timed = False
         self.prepared_s = 0.0
         self.evaluated_s = 0.0
-        self._tried: int | None = None  # risky evaluations of the present update; None where each is tried
-        self._together = False  # whether those of the present update were tried together
-        self._left_s: float | None = None  # in a fork that tries them together: what is left to them
+        self.note_change: Callable[[QuadDelta], None] = dry_runs.changes.note
+        self._trial: Trial | None = None  # of the present request
+        self._long = self._may_wait = False
+        self.asking = False  # whether the present request is evaluated, and not what is pending before it
+        self._preparing = False  # whether that is an update
+        self._found: Trial | None = None  # whose solutions count for what is evaluated
+        self._settled = False  # whether its forks are over
         engine.store.around_select = self.measure_select
+
+    def begin(self, dry_run: DryRun | ParseJob | Breath | None, *, may_wait: bool) -> None:
+        """A request begins. dry_run: what it passed; may_wait: whether it can have another one."""
+        self.prepared_s, self.timed = 0.0, dry_run is not None
+        self._trial, self._long = (None, False) if dry_run is None else (dry_run.trial, dry_run.is_long)
+        self._may_wait = may_wait
+
+    def end(self) -> None:
+        """The present request has ended."""
+        self._trial = self._found = None
+        self.asking = self._long = self._may_wait = False
 
     def prepare(self, request: Request, access: Access, *, here: bool = False) -> QuadDelta:
         """The delta of an update. Nothing is changed. Raises GatewayError, StoreError for whatever is unexpected.
 
-        here: whether the step waits for the trial of what is too much work for a plan, since nothing may come before
-        the update. Otherwise PlanExceededError is raised.
+        here: whether nothing may come before the update, which is not the present request. Otherwise PlanExceededError
+        and TouchedError are raised, behind which it has to pass a dry run.
         """
         begun, wall = thread_time() if self.timed else 0.0, perf_counter()
-        self._tried = 0
+        self._preparing, self.asking = True, not here
         try:
             try:
-                return self._engine.prepare(request, access=access)
-            except (_SeveralRiskyError, PlanExceededError) as error:
+                if here or self._trial is None:  # every update comes here, so it is no further call
+                    return self._engine.prepare(request, access=access)
+                return self._delta(request, access, self._trial)
+            except (_InTurnError, PlanExceededError) as error:
                 if isinstance(error, PlanExceededError) and not here:
                     raise
-                with self._slicer.beside():
-                    data_s = len(request.text) * CHARACTER_S
-                    self._try_here(lambda: self._evaluate_all(request, access), data_s, len(request.texts))
-                self._together = True
-                return self._engine.prepare(request, access=access)
+                trial = self._tried_in_turn(request, access)
+                self._settled = True
+                return self._delta(request, access, trial)
         except GatewayError:
             raise
         except BaseException as error:
@@ -177,10 +162,41 @@ class Evaluations:
             logger.exception("update preparation failed")
             raise StoreError(f"the update could not be evaluated: {error!r}") from error
         finally:
-            self._tried, self._together = None, False
+            self._preparing = self.asking = self._settled = False
+            self._found = None
             if self.timed:
                 self.prepared_s = thread_time() - begun
             self.evaluated_s = perf_counter() - wall
+
+    def _delta(self, request: Request, access: Access, trial: Trial | None) -> QuadDelta:
+        self._found = trial
+        if trial is None:
+            return self._engine.prepare(request, access=access)
+        trial.rewind()
+        with trial.labelling(self._engine):
+            return self._engine.prepare(request, access=access, now=trial.now)
+
+    def _tried_in_turn(self, request: Request, access: Access) -> Trial | None:
+        """What all queries of an update find now, in one fork, for which others wait. None where that is not known."""
+        engine, now = self._engine, self._engine.now
+
+        def work() -> bytes:
+            # Its limit is for the evaluations: data may be large, and is not their fault.
+            prepare = partial(engine.prepare, request, access=access, now=now)
+            return record_work(engine, prepare, bare=True, data=True)
+
+        data_s = len(request.text) * CHARACTER_S
+        with self._slicer.beside():
+            frames = self._try_here(work, data_s, len(request.texts))
+        return Trial(frames, self._dry_runs.changes.version, now) if frames else None
+
+    def expect_first_result(self, *, may_wait: bool) -> None:
+        """What is evaluated from here on is the first result of the present request. may_wait: whether TouchedError may
+        be raised, behind which it has to pass a dry run."""
+        self.asking, self._found = True, self._trial
+        self._may_wait = self._may_wait and may_wait
+        if self._found is not None:
+            self._found.rewind()
 
     def effect(
         self,
@@ -209,23 +225,6 @@ class Evaluations:
             failed(error)
             return QuadDelta()
 
-    def _evaluate_all(self, request: Request, access: Access) -> None:
-        """In a fork. Its limit is for the evaluations: data may be large, and is not their fault."""
-        self._left_s = signal.setitimer(signal.ITIMER_PROF, 0)[0]
-        self._engine.prepare(request, access=access)
-
-    def _select_in_fork(self, select: SelectRun) -> Bag:
-        """In a fork."""
-        if self._left_s is None:
-            return select()
-        begun = thread_time()
-        signal.setitimer(signal.ITIMER_PROF, max(self._left_s, 0.001))  # 0 would be for ever
-        try:
-            return select()
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            self._left_s -= thread_time() - begun
-
     def are_slow(self, texts: Sequence[str]) -> bool:
         """Whether the store may need long for these queries, which a commit would have it evaluate."""
         last = [self._last.get(text) for text in texts]
@@ -233,22 +232,34 @@ class Evaluations:
             return True
         return any(self._dry_runs.risky(text) for text in texts)
 
-    def measure_select(self, text: str, select: SelectRun) -> Bag:
-        """The result of a SELECT of the engine's. A risky one is evaluated by a fork, which has the same dataset: its
-        solutions are the result, unless they are many, or random.
+    def measure_select(self, asked: Asked, select: SelectRun) -> Bag:
+        """The result of a SELECT of the engine's: what a dry run found, if that holds. A risky one is evaluated by a
+        fork, which has the same dataset, unless its request can have another dry run.
 
-        Raises LimitExceededError, and TooMuchWork while a commit is matched.
+        Raises LimitExceededError, TouchedError, and TooMuchWork while a commit is matched.
         """
         if os.getpid() != self._process:
-            return self._select_in_fork(select)  # it is being tried
-        risky = not self._together and self._dry_runs.risky(text)
-        solutions = self._try_one(select) if risky else None
-        if solutions is not None and _CHANCE.search(text):
-            solutions = None  # each fork begins with the random numbers of this process, so two would make equal UUIDs
-        found = None if solutions is None else Bag(solutions.variables, solutions.rows)
-        if not self.following:
-            return select() if found is None else found
+            return select()  # it is being tried
+        if self.following:
+            return self._follow(asked, select)
+        found = None if self._found is None else self._found.solutions(asked, self._dry_runs.changes)
+        if found is not None:
+            return found
+        if self._settled or not ((self.asking and self._long) or self._dry_runs.risky(asked.name)):
+            return select()
+        if self.asking and self._may_wait:
+            raise TouchedError
+        if self._preparing:
+            raise _InTurnError
+        found, _ = self._select_here(asked, select)
+        return select() if found is None else found
+
+    def _follow(self, asked: Asked, select: SelectRun) -> Bag:
+        """The same while a commit is matched."""
         ms_max = self._current.settings.limits.evaluation_ms_max
+        found, ms = None, 0.0
+        if self._dry_runs.risky(asked.name):
+            found, ms = self._select_here(asked, select)
         begun = thread_time()
 
         def check() -> None:
@@ -257,26 +268,28 @@ class Evaluations:
                 raise self._engine.work.exceeded()
 
         result = select(check) if found is None else found
-        evaluation = self._last.of(text)
-        evaluation.ms = (thread_time() - begun) * 1000 if solutions is None else solutions.ms
+        evaluation = self._last.of(asked.name)
+        evaluation.ms = (thread_time() - begun) * 1000 if found is None else ms
         evaluation.overruns = evaluation.overruns + 1 if evaluation.ms > ms_max else 0
         if evaluation.overruns >= OVERRUNS_MAX:
-            self.too_slow[text] = evaluation.ms
+            self.too_slow[asked.name] = evaluation.ms
         return result
 
-    def _try_one(self, select: SelectRun) -> _Solutions | None:
-        if self._tried:
-            raise _SeveralRiskyError
-        encoded = self._try_here(lambda: _evaluate(select))
-        if self._tried is not None:
-            self._tried += 1
-        return _decode(encoded) if encoded else None
+    def _select_here(self, asked: Asked, select: SelectRun) -> tuple[Bag | None, float]:
+        """What a fork finds, None where that is not known, and its processor time in milliseconds."""
+        refuses = not self.following
+        frames = self._try_here(lambda: record_select(self._engine, asked, select, refuses=refuses))
+        if not frames:
+            return None, 0.0
+        changes = self._dry_runs.changes
+        trial = Trial(frames, changes.version, EPOCH)
+        return trial.solutions(asked, changes), trial.ms
 
     def _try_here(self, work: Callable[[], object], besides_s: float = 0.0, times: int = 1) -> bytes:
         if not self.following and not self._slicer.elsewhere:
             self._slicer.begin(LONG)  # the loop is not to wait for a fork
         try:
-            return self._reader.try_here(work, besides_s, times)
+            return self._reader.try_here(work, besides_s, times, in_turn=self.asking)
         except LimitExceededError:
             if self.following:
                 raise self._engine.work.exceeded() from None

@@ -23,7 +23,7 @@ from lamplighter.engine.protocol import Priority, Results, is_long
 from lamplighter.engine.work import PlanExceededError
 from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.clock_commits import ClockCommits
-from lamplighter.gateway.loop.evaluations import Evaluations
+from lamplighter.gateway.loop.evaluations import Evaluations, TouchedError
 from lamplighter.gateway.loop.failures import behind_its_log, failure
 from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.queue import Queue, ReleaseGroup, Task, fulfil
@@ -32,6 +32,7 @@ from lamplighter.gateway.loop.scheduler import Scheduler
 from lamplighter.gateway.loop.subscribers import Subscribers
 from lamplighter.gateway.loop.time_slicer import SLICE_S, LongError, TimeSlicer
 from lamplighter.gateway.monitoring.timings import Timings
+from lamplighter.gateway.workers.dry_runs import ATTEMPTS_MAX, Breath
 
 logger = EventLogger(__name__)
 
@@ -41,6 +42,8 @@ released takes memory, and clients wait. An alarm waits for the releases of the 
 HELD_S = (SLICE_S, SLICE_S, SLICE_S, 0.002)
 """How long tasks hold the loop at a time, by the class of the last one: no alarm arrives meanwhile."""
 _NORMAL = Priority.NORMAL
+BREATH_S = 0.05
+"""How long the look at a request takes before others have their turn, between that and the request itself."""
 TURNS = 4
 """Iterations of the loop between two tasks: a message passes its socket, its task and its parser in three."""
 
@@ -156,7 +159,11 @@ class TaskExecutor:
         kind, ledger = task.kind, self._ledger
         if task.error is None and task.dry_run is None and kind.check is not None:
             try:
+                begun = perf_counter()
                 task.dry_run = await self._do(partial(kind.check, task.request))
+                if task.dry_run is None and perf_counter() - begun > BREATH_S:
+                    self._queue.hold(task, Breath(), tasks)
+                    return
                 passed = task.dry_run is None or task.dry_run.has_passed
             except BaseException as error:  # whatever a text does to those who look at it
                 task.error = failure(error)
@@ -172,18 +179,19 @@ class TaskExecutor:
         if ledger.engine.timetable.conditions and self._clock_commits.due:
             await self._follow_up(self._clock_commits.catch_up)
         dry_run, before = task.dry_run, ledger.log.sequence
-        ledger.evaluations.prepared_s, ledger.evaluations.timed = 0.0, dry_run is not None
-        begun = task.begun if task.error is None else 0.0
-        if begun:
-            self._queue.group.begun.append((task.priority, begun))
+        ledger.evaluations.begin(dry_run, may_wait=kind.check is not None and task.attempts < ATTEMPTS_MAX)
+        arrived = task.begun if task.error is None else 0.0
+        if arrived:
+            self._queue.group.begun.append((task.priority, arrived))
             task.begun = 0.0
         try:
             result = await self._do(task.run, long=dry_run is not None, in_loop=kind.in_loop)
-        except PlanExceededError:
-            if begun:  # it is not answered in this group
+        except (PlanExceededError, TouchedError) as error:
+            if arrived:  # it is not answered in this group
                 self._queue.group.begun.pop()
-                task.begun = begun
+                task.begun = arrived
             task.dry_run = None
+            task.attempts += isinstance(error, TouchedError)
             await self._take(task, tasks)  # the store evaluates it now, so it has to pass a dry run
             return
         except BaseException as error:
@@ -192,6 +200,8 @@ class TaskExecutor:
             self._queue.refuse(task, failure(error))
             return
         finally:
+            if dry_run is not None or ledger.evaluations.asking:
+                ledger.evaluations.end()
             if dry_run is not None:
                 dry_run.took(ledger.evaluations.prepared_s)
         self._queue.group.releases.append(partial(fulfil, task.outcome, result))

@@ -155,6 +155,7 @@ class Ledger:
         """Applies and matches what a record says, which `Knowledge` has followed."""
         engine, reached = self.engine, self.knowledge.instant.text
         self.evaluations.following, self._time.now = True, now
+        self.evaluations.note_change(delta)
         try:
             if instant is not None:
                 commit = engine.advance(instant, record.seq)

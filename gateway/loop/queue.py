@@ -41,7 +41,7 @@ from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import GatewaySettings, QuotaSettings, Settings
 from lamplighter.gateway.workers.ad_hoc import Answer
-from lamplighter.gateway.workers.dry_runs import DryRun, ParseJob
+from lamplighter.gateway.workers.dry_runs import Breath, DryRun, ParseJob
 
 GROUP_MAX = 1000
 """Most tasks between two syncs, so that the first of them does not wait for long."""
@@ -148,7 +148,7 @@ class Task:
 
     outcome: of `run`, for the requester. begun: when it arrived, if it is timed. priority: the class in which it waits.
     number: of its lane's, from 0. client: whose share of the room it takes, "" for none. dry_run, error: what it has
-    had to pass, and why that failed.
+    had to pass, and why that failed. attempts: how often commits have touched what it had found.
     """
 
     run: Callable[[], Any]
@@ -160,15 +160,16 @@ class Task:
     client: str = ""
     begun: float = 0.0
     number: int = 0
-    dry_run: DryRun | ParseJob | None = None
+    dry_run: DryRun | ParseJob | Breath | None = None
     error: GatewayError | None = None
+    attempts: int = 0
 
 
 class _LaneTurn(NamedTuple):
     """The first task of a lane has had its dry run: the lane's turn."""
 
     lane: OrderedLane
-    dry_run: DryRun | ParseJob
+    dry_run: DryRun | ParseJob | Breath
     error: GatewayError | None
     priority: Priority
 
@@ -413,7 +414,7 @@ class Queue:
             found.usage.add(task.client, -1)
         return not task.outcome.cancelled()
 
-    def hold(self, task: Task, dry_run: DryRun | ParseJob, tasks: asyncio.TaskGroup) -> None:
+    def hold(self, task: Task, dry_run: DryRun | ParseJob | Breath, tasks: asyncio.TaskGroup) -> None:
         """Begins the dry run of a task. It is taken again when that has ended, with the tasks of its lane behind
         it."""
         lane, found = task.lane or OrderedLane(), self._classes[task.priority]
@@ -424,7 +425,7 @@ class Queue:
         lane.waiting.append(task)
         tasks.create_task(self._try(dry_run, lane, task), name="dry run")
 
-    async def _try(self, dry_run: DryRun | ParseJob, lane: OrderedLane, task: Task) -> None:
+    async def _try(self, dry_run: DryRun | ParseJob | Breath, lane: OrderedLane, task: Task) -> None:
         error: GatewayError | None = None
         try:
             await dry_run.run(task.client)

@@ -232,11 +232,14 @@ class Subscribers:
             self._check_room(caller.name, resumable=asked.keep is not None)  # otherwise it takes the place of that one
         if asked.keep is not None:
             self._reactions.flush_pending()  # it may change the dataset, and is recorded before
-        begun = thread_time()
         self._obligations.expect_takeovers()  # its first result may hand over another one's plan
         # Not begun again behind a reset, which has changed something.
-        subscription = subscribe_as_followed(self._engine, followed, access, tried_first=reset is None)
-        self._ledger.evaluations.prepared_s = thread_time() - begun
+        again = reset is None
+        evaluations = self._ledger.evaluations
+        evaluations.expect_first_result(may_wait=again)
+        begun = thread_time()
+        subscription = subscribe_as_followed(self._engine, followed, access, tried_first=again)
+        evaluations.prepared_s = thread_time() - begun
         try:
             self._dry_runs.check_rows(subscription.first)
             if is_long(subscription.first):

@@ -48,8 +48,10 @@ from lamplighter.engine.sparql.wide_joins import in_parts
 from lamplighter.engine.store.quad_store import evaluating, query_native
 from lamplighter.engine.store.renewal import native_name
 from lamplighter.engine.terms import Term
+from lamplighter.engine.work import in_turn_ms
 from lamplighter.gateway.settings import LimitSettings, QuerySettings
 from lamplighter.gateway.sharing import TotalBudget
+from lamplighter.gateway.workers.fresh_nodes import draw_anew
 
 logger = EventLogger(__name__)
 
@@ -81,8 +83,6 @@ _LOOK_S = 0.25
 _RESTARTS_MAX = 5
 # Requests that are one work, such as the rows of a reaction, and whose limits add up: they hold up all others.
 TOGETHER_MAX = 20
-# Blank nodes, of 16 random bytes each, after which the native library surely seeds anew: it does so after 64 KiB.
-_DRAWS = 8192
 
 Outcome = TypeVar("Outcome")
 
@@ -166,6 +166,15 @@ class Reader:
             f"the evaluation takes longer than limits.evaluation_ms_max = {evaluation_ms}; narrow the WHERE down",
             f"the evaluation {hungry}",
         )
+        turn_ms = in_turn_ms(evaluation_ms)
+        self._turn_bounds = replace(
+            self._trial_bounds,
+            time_ms_max=_TRIAL_WAIT * turn_ms,
+            cpu_ms_max=turn_ms,
+            late=f"the evaluation takes longer than {turn_ms} ms, two fifths of limits.evaluation_ms_max = "
+            f"{evaluation_ms}, and others, who change what it reads all the time, would wait for it; narrow the WHERE "
+            "down, or send it again later",
+        )
         memory = limits.parse_memory_bytes_max
         self._parse_bounds = _Bounds(
             _TRIAL_WAIT * limits.parse_ms_max,
@@ -237,27 +246,29 @@ class Reader:
         child.status.add_done_callback(lambda _: self._room.usage.add(client, -1))
         return child
 
-    async def trial(self, work: Callable[[], object], times: int = 1) -> None:
+    async def trial(
+        self, work: Callable[[], object], besides_s: float = 0.0, times: int = 1, *, in_turn: bool = False
+    ) -> bytes:
         """Runs a work in a fork, without effect here, to check whether it stays within so many times the limits.
 
-        Raises LimitExceededError, and StoreError when it could not be run. Other errors of `work` are ignored: it will
-        raise them again in the loop.
+        besides_s: for what the limit of processor time does not count. in_turn: whether the limit is that of what
+        others wait for. Returns the bytes that the work returned; none if it
+        returned something else or failed. Raises LimitExceededError, and StoreError when it could not be run. Other
+        errors of `work` are ignored: it will raise them again in the loop.
         """
 
         await self.steady.wait()
-        bounds = self._trial_bounds.of(times)
-        # Nothing but the first byte is written; reading to the end also waits for the status.
-        async for _ in self._fork_answer(partial(_try_work, work), bounds, self._trying).chunks():
-            pass
+        bounds = self._bounds_of(besides_s, times, in_turn=in_turn)
+        # Reading to the end also waits for the status.
+        answer = self._fork_answer(partial(_try_work, work), bounds, self._trying)
+        return b"".join([part async for part in answer.chunks()])
 
-    def try_here(self, work: Callable[[], object], besides_s: float = 0.0, times: int = 1) -> bytes:
-        """As `trial`, within a running step: its thread waits, and the fork has the current dataset.
-
-        besides_s: for what the limit of processor time does not count. Returns the bytes that the work returned; none
-        if it returned something else or failed. Raises LimitExceededError. Where no process can be started, or each
-        one is stuck, the work counts as passed.
-        """
-        bounds = self._trial_bounds.of(times)
+    def try_here(
+        self, work: Callable[[], object], besides_s: float = 0.0, times: int = 1, *, in_turn: bool = False
+    ) -> bytes:
+        """As `trial`, within a running step: its thread waits, and the fork has the current dataset. Where no process
+        can be started, or each one is stuck, the work counts as passed."""
+        bounds = self._bounds_of(besides_s, times, in_turn=in_turn)
         for _ in range(_RESTARTS_MAX):
             source, sink = os.pipe()
             try:
@@ -275,7 +286,7 @@ class Reader:
             # So that `close` ends it while the thread of the step waits.
             self._trying.add(number)
             try:
-                ended = _wait_for(number, source, bounds.time_ms_max / 1000 + besides_s)
+                ended = _wait_for(number, source, bounds.time_ms_max / 1000)
             finally:
                 os.close(source)
                 self._trying.discard(number)
@@ -292,6 +303,10 @@ class Reader:
                 raise LimitExceededError(bounds.hungry)
             return told[1:]
         return b""
+
+    def _bounds_of(self, besides_s: float, times: int, *, in_turn: bool) -> _Bounds:
+        bounds = (self._turn_bounds if in_turn else self._trial_bounds).of(times)
+        return replace(bounds, time_ms_max=bounds.time_ms_max + round(besides_s * 1000))
 
     def parse(self, work: Callable[[BinaryIO], None]) -> Answer:
         """The output of a work that parses a client's text in a fork, behind a ``+``; its errors are raised here.
@@ -385,8 +400,8 @@ def _try_work(work: Callable[[], object], out: BinaryIO) -> None:
 
 
 def _wait_for(number: int, source: int, limit_s: float) -> tuple[int, bytes] | None:
-    """The status and output of a fork that writes little; None for a stuck one. It is killed at its limit."""
-    told, looks, deadline = b"", _Looks(number), perf_counter() + limit_s
+    """The status and output of a fork; None for a stuck one. It is killed at its limit."""
+    told, looks, deadline = bytearray(), _Looks(number), perf_counter() + limit_s
     poll = select.poll()
     poll.register(source, select.POLLIN)
     stuck = False
@@ -401,7 +416,7 @@ def _wait_for(number: int, source: int, limit_s: float) -> tuple[int, bytes] | N
             os.kill(number, signal.SIGKILL)
             break
     _, status = os.waitpid(number, 0)
-    return None if stuck else (status, told)
+    return None if stuck else (status, bytes(told))
 
 
 class _Looks:
@@ -717,8 +732,7 @@ def write_answer(
 
     if query.unrepeatable:
         # A fork has the random numbers of its parent: without this, two answers would have the same UUID().
-        for _ in range(_DRAWS):
-            ox.BlankNode()
+        draw_anew()
 
     def evaluate() -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
         return query_native(store, text, default_graphs, named_graphs)

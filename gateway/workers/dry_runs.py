@@ -1,8 +1,11 @@
 """Dry runs: before the store evaluates something in the engine's loop, a process that can be killed evaluates it.
 
 The cost of an update without a plan, and of a re-evaluated subscription, is unknown, and pyoxigraph cannot be stopped
-(design 4.9). So a fork of the gateway runs the first of them, within limits. The loop runs only what ended there in
-time. Passed dry runs are remembered, so that the cost is paid once:
+(design 4.9). So a fork of the gateway runs it first, within limits, while others go on. What it found counts in the
+request's turn, unless a commit in between touched what it read (`gateway.workers.solutions`). Then it is tried again,
+and at last evaluated in its turn, within the part of the limit for which others may wait (`in_turn_ms`).
+
+What was short is remembered, and evaluated in its turn from then on:
 
 - by its text, and
 - by its shape, if the text passes with a variable in place of each subject and object that is a constant. That
@@ -12,10 +15,10 @@ time. Passed dry runs are remembered, so that the cost is paid once:
 A WHERE with a single triple pattern that has a constant needs no dry run: the data is read once. It needs one if its
 expressions may make long texts or search for patterns, or if it asks for the names of graphs.
 
-The dataset grows after a passed dry run, and one quad may join two halves of it. So before each evaluation by the store
-the loop checks whether it is `risky`, by the size of the dataset and the number of patterns, and then has a fork
-evaluate it (`Reader.try_here`), whose solutions count. Each evaluation in the loop is measured too: above the limit, it
-has to pass again.
+The dataset grows after a passed dry run, and one quad may join two halves of it. So an evaluation that is `risky`, by
+the size of the dataset and the number of patterns, is tried each time; in the loop a fork evaluates it
+(`Reader.try_here`), whose solutions count. Each evaluation in the loop is measured too: above the limit, it has to pass
+again.
 """
 
 from __future__ import annotations
@@ -24,9 +27,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from lamplighter.engine.access import FULL, Access, Graphs
 from lamplighter.engine.core import Engine
@@ -55,10 +59,13 @@ from lamplighter.engine.sparql.skeletons import TEXT_MAX, Lifted, Lifter, skelet
 from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.terms import Bag, Term
 from lamplighter.engine.updating.request import Request
+from lamplighter.engine.work import in_turn_ms
 from lamplighter.gateway.settings import LimitSettings
 from lamplighter.gateway.sharing import ClientTurns
 from lamplighter.gateway.workers.ad_hoc import TOGETHER_MAX, Reader
 from lamplighter.gateway.workers.large_updates import LargeUpdateParser
+from lamplighter.gateway.workers.recent_changes import RecentChanges
+from lamplighter.gateway.workers.solutions import Trial, record_work
 
 # Texts and shapes whose dry runs are remembered, least recently used first out.
 REMEMBERED_MAX = 4096
@@ -66,6 +73,10 @@ REMEMBERED_MAX = 4096
 OUTLINES_CHARACTERS_MAX = 1024 * 1024
 # Quads that the store reads in a millisecond, at least.
 _LOOKS_PER_MS = 2000
+CHARACTER_S = 1e-5
+"""Time for the data in each character of a text, on a busy machine."""
+ATTEMPTS_MAX = 3
+"""Dry runs of a request whose solutions commits have touched, until it is evaluated in its turn."""
 # Dry runs at the same time; more wait.
 AT_ONCE_MAX = 2
 
@@ -122,22 +133,41 @@ class _Shape:
     text: Callable[[], str]
 
 
+class TrialWork(NamedTuple):
+    """What a fork does. evaluate: called with the value of NOW(). requests: how many it is made of, each with the
+    limits of one; whole: as in `Trial`; data_s: for data besides."""
+
+    evaluate: Callable[[datetime], object]
+    requests: int = 1
+    whole: bool = False
+    data_s: float = 0.0
+
+
 class DryRun:
-    """A request of unknown cost. requests: how many it is made of, each with the limits of one."""
+    """A request of unknown cost. texts: what is evaluated. trial: what was found, None if it was not tried."""
 
     def __init__(
-        self, dry_runs: DryRuns, key: bytes, shape: _Shape | None, work: Callable[[], object], requests: int = 1
+        self, dry_runs: DryRuns, key: bytes, shape: _Shape | None, texts: Sequence[str], work: TrialWork
     ) -> None:
         self._dry_runs = dry_runs
         self._key = key
         self._shape = shape
-        self._work = work
-        self._requests = min(requests, TOGETHER_MAX)
+        self._texts = texts
+        self._work = work._replace(requests=min(work.requests, TOGETHER_MAX))
+        self.trial: Trial | None = None
+
+    @property
+    def _is_risky(self) -> bool:
+        return any(map(self._dry_runs.risky, self._texts))
 
     @property
     def has_passed(self) -> bool:
         """Whether the loop may run it, as far as known."""
         dry_runs, shape = self._dry_runs, self._shape
+        if self.trial is not None:
+            return True
+        if self._is_risky:
+            return False
         if self._key in dry_runs.passed or (shape is not None and shape.key in dry_runs.passed):
             return True
         # It reads the dataset once at most. A failure says that this one is an exception.
@@ -151,29 +181,52 @@ class DryRun:
                 return  # another one has passed in the meantime
             dry_runs.runs += 1
             # The text with variables for constants costs at least as much. If it passes, all texts of the shape have.
-            if shape is not None and shape.key not in dry_runs.failed:
+            if shape is not None and shape.key not in dry_runs.failed and not self._is_risky:
                 try:
-                    await dry_runs.reader.trial(lambda: dry_runs.engine.store.select(shape.text()))
+                    await dry_runs.reader.trial(lambda: dry_runs.engine.store.select(shape.text()), in_turn=True)
                 except LimitExceededError:
                     dry_runs.failed.add(shape.key)
                 else:
                     dry_runs.passed.add(shape.key)
                     return
             # The general text was too dear: this one alone may pass.
-            await dry_runs.reader.trial(self._work, self._requests)
+            self.trial = await dry_runs.try_work(self._work)
             dry_runs.failed.discard(self._key)
-            dry_runs.passed.add(self._key)
+            if not self.is_long:
+                dry_runs.passed.add(self._key)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it took so long that others should not wait for it."""
+        return self.trial is not None and self.trial.ms * 2 > in_turn_ms(self._dry_runs.limits.evaluation_ms_max)
 
     def took(self, seconds: float) -> None:
         """Records its processor time in the loop; above the limit it has to pass again."""
         dry_runs = self._dry_runs
         # The dataset has grown since.
-        if seconds * 1000 > dry_runs.limits.evaluation_ms_max * self._requests:
+        if seconds * 1000 > in_turn_ms(dry_runs.limits.evaluation_ms_max) * self._work.requests:
             dry_runs.passed.discard(self._key)
             dry_runs.failed.add(self._key)
             if self._shape is not None:
                 dry_runs.passed.discard(self._shape.key)
                 dry_runs.failed.add(self._shape.key)
+
+
+async def _breathe(client: str = "") -> None:
+    """Has nothing to try."""
+
+
+class Breath:
+    """Passes at once: what had to be known of a request took so long that others go first."""
+
+    has_passed = True
+    trial = None
+    is_long = False
+
+    run = staticmethod(_breathe)
+
+    def took(self, seconds: float) -> None:
+        """Has nothing to remember."""
 
 
 class ParseJob:
@@ -189,6 +242,14 @@ class ParseJob:
     @property
     def has_passed(self) -> bool:
         return self._request.operations is not None and (self._next is None or self._next.has_passed)
+
+    @property
+    def trial(self) -> Trial | None:
+        return None if self._next is None else self._next.trial
+
+    @property
+    def is_long(self) -> bool:
+        return self._next is not None and self._next.is_long
 
     async def run(self, client: str = "") -> None:
         """client: whose turn it takes. Raises RequestError for an invalid text or one that the loop must not run,
@@ -216,6 +277,7 @@ class DryRuns:
         self.turns = ClientTurns(AT_ONCE_MAX)
         self.passed = _Memory()
         self.failed = _Memory()
+        self.changes = RecentChanges()
         # Requests that had to be tried.
         self.runs = 0
         self.parser = LargeUpdateParser(reader)
@@ -241,11 +303,29 @@ class DryRuns:
             # Only then the text says all of what is read; the others are remembered by themselves.
             if request.single and not request.using and access.read.every:
                 shape = self._shape(texts[0])
-            # The data of a large text has cost its time already, where it was parsed.
-            work = partial(self.engine.prepare, request.modifications() if request.large else request, access=access)
             key = _key(request.text, request.using, _names(access.read))
-            return DryRun(self, key, shape, work, len(request.texts))
+            # Its data has cost its time already, where it was parsed.
+            data_s = len(request.text) * CHARACTER_S if request.large else 0.0
+            work = TrialWork(
+                lambda now: self.engine.prepare(request, access=access, now=now),
+                len(request.texts),
+                request.reads_graphs,
+                data_s,
+            )
+            return DryRun(self, key, shape, texts, work)
         return None
+
+    async def try_work(self, work: TrialWork) -> Trial | None:
+        """What a work finds in a fork, None if that is not known. Raises as `Reader.trial`."""
+        await self.reader.steady.wait()
+        # Not behind the fork: what is committed before it may count as a change since then, but not the other way.
+        version, now = self.changes.version, self.engine.now
+
+        def record() -> bytes:
+            return record_work(self.engine, lambda: work.evaluate(now), bare=False, data=work.data_s > 0)
+
+        frames = await self.reader.trial(record, work.data_s, work.requests)
+        return Trial(frames, version, now, whole=work.whole) if frames else None
 
     def of_subscription(
         self,
@@ -270,7 +350,8 @@ class DryRuns:
                 self,
                 _key(text, *dataset, _names(access.subscribe)),
                 None if shape is None else replace(shape, linear=False),  # the number of rows counts, too
-                lambda: self.check_rows(subscribe().first),
+                [text],
+                TrialWork(lambda now: self.check_rows(subscribe().first)),
             )
         return None
 
@@ -283,8 +364,8 @@ class DryRuns:
             )
 
     def risky(self, text: str) -> bool:
-        """Whether the evaluation of a query by the store may now take longer than limits.evaluation_ms_max: one more
-        quad may join two halves of the dataset."""
+        """Whether the evaluation of a query by the store may now take longer than others may wait: one more quad may
+        join two halves of the dataset."""
         shape = self._shape(text)
         if shape is None or shape.exponent is None:
             return True
@@ -292,7 +373,7 @@ class DryRuns:
             return False
         # From above: each pattern of the product reads the whole dataset.
         looks: int = self.engine.quad_count**shape.exponent
-        return looks > self.limits.evaluation_ms_max * _LOOKS_PER_MS
+        return looks > in_turn_ms(self.limits.evaluation_ms_max) * _LOOKS_PER_MS
 
     def _shape(self, text: str) -> _Shape | None:
         lifted: Lifted | None = None

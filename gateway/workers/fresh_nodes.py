@@ -1,7 +1,8 @@
 """Unique labels for blank nodes that were made in a fork.
 
 Forks of one process start with the same state of the native library's random numbers, so the blank nodes of two forks
-have the same labels. A random mask for each fork makes them different.
+have the same labels. A random mask for each fork makes them different. So do more random numbers than it draws from one
+seed.
 """
 
 from __future__ import annotations
@@ -9,10 +10,21 @@ from __future__ import annotations
 import re
 import secrets
 
+import pyoxigraph as ox
+
 from lamplighter.engine.terms import Term
 
 # A blank node of the native library in a triple term; IRIs and literals that look like one are matched first.
 _LABEL = re.compile(r'"(?:[^"\\]|\\.)*"|<[^<>]*>|_:([0-9a-f]+)')
+
+# Blank nodes, of 16 random bytes each, after which the native library surely seeds anew: it does so after 64 KiB.
+_DRAWS = 8192
+
+
+def draw_anew() -> None:
+    """Has this process draw other random numbers than its parent and its siblings."""
+    for _ in range(_DRAWS):
+        ox.BlankNode()
 
 
 class FreshNodes:

@@ -8,7 +8,8 @@ import asyncio
 class HeldDryRun:
     """begun: set when the request waits for it; go_on: to be set; over: set when the request has run."""
 
-    has_passed = False
+    has_passed = is_long = False
+    trial = None
 
     def __init__(self) -> None:
         self.begun, self.go_on, self.over = asyncio.Event(), asyncio.Event(), asyncio.Event()

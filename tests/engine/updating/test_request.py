@@ -173,10 +173,7 @@ def test_operations_that_another_process_has_read_are_taken(engine: Engine, read
     request = engine.request("a text that only the other process reads")
     request.operations = elsewhere.operations
     assert len(engine.prepare(request).added) == 3
-    costly = request.modifications()
-    assert costly.evaluations() == request.evaluations() == elsewhere.evaluations()
-    assert [quad.p for quad in engine.prepare(costly).added] == ["<a:copy>"]
-    assert not engine.prepare(costly).removed
+    assert request.evaluations() == elsewhere.evaluations()
     assert reads["parsed"] == 0
 
 

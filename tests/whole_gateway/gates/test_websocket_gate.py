@@ -14,6 +14,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from lamplighter.engine.client.sending import PART_BYTES
 from lamplighter.gateway.addresses import Addresses
 from tests.support.held_disk import HeldDisk
 from tests.support.running_gateway import (
@@ -957,3 +958,30 @@ async def test_malformed_updates_neither_notify_nor_stall(gateway: Addresses) ->
 
     async with asyncio.timeout(TIMEOUT_S):
         assert await events_of(gateway, 4, publish) == 68
+
+
+async def test_a_long_message_comes_in_fragments_and_is_one_message(gateway: Addresses) -> None:
+    """Each is copied as a whole on its way to the socket, and nobody else is served meanwhile."""
+    rows_ = " . ".join(f"<http://s{number}> <http://p> '{number} {'é' * 1000}'" for number in range(300))
+    await update(gateway, f"INSERT DATA {{ {rows_} }}")
+    async with connect(gateway.subscribe, max_size=None) as socket:
+        for message in ({"query": {"sparql": ALL, "alias": "a"}}, {"subscribe": {"sparql": ALL, "alias": "a"}}):
+            await tell(socket, message)
+            parts = [part async for part in socket.recv_streaming()]
+            assert len(parts) > 2 and max(map(len, parts)) <= PART_BYTES
+            [body] = json.loads("".join(parts)).values()
+            found = body.get("results") or body["addedResults"]
+            assert len(found["results"]["bindings"]) == 300
+        await tell(socket, {"query": {"sparql": "ASK { ?s ?p 1 }", "alias": "b"}})
+        assert (await hear(socket))["answer"]["results"]["boolean"] is False
+
+
+async def test_a_query_has_no_longer_answer_than_may_wait_for_all_clients(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, websocket={"port": 0, "unsent_bytes_max": 32 * 1024 * 1024}) as gateway:
+        await update(gateway, f"INSERT DATA {{ <http://s> <http://q> '{'x' * 400_000}' }}")
+        values_ = " ".join(map(str, range(100)))
+        async with connect(gateway.subscribe, max_size=None) as socket:
+            text = f"SELECT ?o {{ <http://s> <http://q> ?o VALUES ?n {{ {values_} }} }}"
+            answer = await ask(socket, {"query": {"sparql": text, "alias": "a"}})
+            assert answer["error"] == "limit_exceeded", answer
+            assert "websocket.unsent_bytes_max = 33554432" in answer["error_description"]

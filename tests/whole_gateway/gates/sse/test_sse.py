@@ -57,6 +57,16 @@ async def test_a_stream_has_the_messages_of_a_websocket(gateway: Addresses) -> N
     assert change(over_stream[2]["notification"]) == ([{"s": "http://c", "o": "1"}], [{"s": "http://a", "o": "1"}])
 
 
+@pytest.mark.parametrize("keep", ["PT0S", "PT1M"])
+async def test_a_long_event_is_sent_in_parts(gateway: Addresses, keep: str) -> None:
+    await update(gateway, " ; ".join(insert(f"s{number}", "x" * 1000) for number in range(600)))
+    async with event_stream(subscribe_url(gateway), {"query": ALL, "keep": keep}) as stream:
+        first = (await stream.event()).json["notification"]
+        assert len(values(first["addedResults"])) == 600
+        await update(gateway, insert("a"))
+        assert change((await stream.event()).json["notification"]) == ([{"s": "http://a", "o": "1"}], [])
+
+
 async def test_a_client_that_comes_back_goes_on_behind_its_last_event(gateway: Addresses) -> None:
     async with event_stream(subscribe_url(gateway), {"query": ALL}) as stream:
         first = await stream.event()
