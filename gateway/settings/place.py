@@ -62,4 +62,6 @@ def time_zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError) as error:  # KeyError: ZoneInfoNotFoundError; OSError: "Europe" is a folder
-        raise ValueError(f"{name!r} is no time zone that this machine knows; one is Europe/Berlin") from error
+        raise ValueError(
+            f"{name!r} is no time zone that this machine knows; one is Europe/Berlin (Debian's package tzdata has them)"
+        ) from error
