@@ -244,6 +244,8 @@ class LocalTime:
                 await asyncio.sleep(_PAUSE_S)
         self._failures = 0
         if going_on:
+            # Not `wait_for`: that of Python 3.11 loses a cancellation in the moment of a change.
             with suppress(TimeoutError):
-                await asyncio.wait_for(declarations.changed.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await declarations.changed.wait()
         return going_on

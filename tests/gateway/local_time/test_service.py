@@ -18,7 +18,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.settings.place import PlaceSettings
 from lamplighter.ontology.vocabulary import BEGINS, ENDS
-from tests.support.event_loops import until
+from tests.support.event_loops import settled, until
 from tests.support.gateway_parts import FakeClock, records, recovered, running, update
 
 PREFIX = "PREFIX : <http://example.org/> PREFIX gateway: <http://lamplighter.example/ns/gateway#> "
@@ -156,7 +156,9 @@ async def test_more_that_others_say_than_one_update_takes_is_corrected_in_parts(
         await until_said(runner, lambda night: night.get("active") == "true")
         quads = runner._engine.store.quads
         await until(lambda: sum(quad.p.endswith("#active>") for quad in quads(None)) == 1, "what is said of the night")
-    removed = [len(record.delta.removed) for record in records(tmp_path) if record.cause and record.cause.kind == "local-time"]
+    removed = [
+        len(record.delta.removed) for record in records(tmp_path) if record.cause and record.cause.kind == "local-time"
+    ]
     assert max(removed) < 20
 
 
@@ -181,3 +183,16 @@ async def test_unexpected_error_ends_neither_the_gateway_nor_local_time(
             await until(lambda: caplog.text.count("local time not kept") > 1, "it is tried again")
             broken.undo()
             await until_said(runner, lambda night: night.get("active") == "true")
+
+
+async def test_end_in_the_moment_of_a_change_is_not_lost(tmp_path: Path) -> None:
+    settings = msgspec.convert({"place": PLACE}, Settings)
+    # An untrusted clock: nothing is said, so it waits at once.
+    async with running(recovered(tmp_path, FakeClock(trusted=False), settings=settings)) as runner:
+        declarations = service.Declarations()
+        task = asyncio.create_task(LocalTime(runner)._say(declarations))
+        await settled()
+        declarations.changed.set()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
