@@ -153,7 +153,8 @@ class TopicSampling:
             await asyncio.sleep(min(ASKED_AGAIN_S, pause_s))
             self._unread.asked.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._unread.asked.wait(), max(pause_s - ASKED_AGAIN_S, 0))
+                async with asyncio.timeout(max(pause_s - ASKED_AGAIN_S, 0)):
+                    await self._unread.asked.wait()
 
     async def _sample(self, *, retained: bool) -> None:
         """One sample. Raises UpstreamError if there is none."""
