@@ -168,8 +168,8 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def _or_default(convert: Callable[[], Any], value: Any, default: Any) -> Any:
-    """The default is for what is no number. A value that is missing has none, as in Home Assistant: 0 in its place would
-    be a reading."""
+    """The default is for what is no number. A value that is missing has none, as in Home Assistant: 0 in its place
+    would be a reading."""
     present(value)
     try:
         return with_size(convert())

@@ -191,6 +191,7 @@ def test_a_template_that_fails_is_a_fault_of_the_payload(template: str, payload:
         "{{ " + "-" * (DEPTH_MAX + 1) + "value }}",
         "{{ value }}" * (NODES_MAX + 1),
         "{{ " + "9" * 1_990 + " }}",
+        r"{{ '\ud800' ~ value }}",
     ],
 )
 def test_what_is_refused_when_the_rule_is_made(template: str) -> None:
