@@ -227,8 +227,10 @@ def _as_json(value: Any) -> str:
 
 
 def _from_json(value: Any) -> Any:
+    if not isinstance(present(value), str):
+        raise PayloadError("the template decodes as JSON what is no text")
     try:
-        return msgspec.json.decode(text(present(value)))
+        return msgspec.json.decode(value)
     except msgspec.DecodeError as error:
         raise PayloadError("the text that the template decodes is not JSON") from error
 
@@ -270,7 +272,9 @@ def _extreme(choose: Callable[[Any], Any]) -> Callable[..., Any]:
 
 
 def _join(value: Any, d: str = "") -> str:
-    parts = [text(one) for one in value] if isinstance(value, list) else list(text(value))
+    if not isinstance(value, list | str):
+        raise PayloadError("the template joins what is no list")
+    parts = list(map(text, value))
     if sum(map(len, parts)) + len(parts) * len(d) > TEXT_CHARS_MAX:
         raise PayloadError(f"a text in the template has more than {TEXT_CHARS_MAX} characters")
     return d.join(parts)
@@ -283,7 +287,12 @@ def _title(value: Any) -> str:
 
 
 def _bits(apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda value, second: apply(_int(value), _int(second))
+    def function(value: Any, second: Any) -> Any:
+        if isinstance(present(value), int) and isinstance(present(second), int):
+            return apply(value, second)
+        raise PayloadError("the template combines bits of what is no whole number")
+
+    return function
 
 
 def _end(place: int) -> Callable[[Any], Any]:
@@ -343,7 +352,7 @@ TESTS: Mapping[str, Callable[..., Any]] = {
     "none": lambda value: value is None,
     "number": lambda value: isinstance(value, int | float),
     "odd": lambda value: _remainder(value, 2) == 1,
-    "sequence": lambda value: isinstance(value, list | dict | str),
+    "sequence": lambda value: value is UNDEFINED or isinstance(value, list | dict | str),
     "string": lambda value: isinstance(value, str),
     "true": lambda value: value is True,
     "undefined": lambda value: value is UNDEFINED,
@@ -371,9 +380,15 @@ def _get(owner: Any, name: Any, default: Any = None) -> Any:
     return default if found is UNDEFINED else found
 
 
+def _replace_in_text(owner: Any, old: Any, new: Any, count: Any = -1) -> str:
+    if not isinstance(present(owner), str):
+        raise PayloadError("replace in the template is of no text")
+    return _replace(owner, old, new, count)
+
+
 METHODS: Mapping[str, Callable[..., Any]] = {
     "get": _get,
-    "replace": _replace,
+    "replace": _replace_in_text,
     **{name: _of_text(name, 2) for name in ("split", "rsplit", "find")},
     **{name: _of_text(name, 1) for name in ("startswith", "endswith", "strip", "lstrip", "rstrip", "count")},
     **{name: _of_text(name, 0) for name in ("lower", "upper", "title", "capitalize", "isdigit", "isnumeric")},

@@ -246,6 +246,12 @@ def test_an_odd_payload_makes_no_texts_of_a_usual_value(first: Any, then: Any, k
     assert (sensor.kind, sensor.table["payload"]) == (kind, payload)
 
 
+def test_the_parts_of_a_device_have_one_order() -> None:
+    names = ("residualPower", "prioritySoc", "bufferSoc", "gridPower")
+    (device,) = devices_of([(f"evcc/site/{name}", b"1") for name in names])[0].values()
+    assert [one.key for one in device.actuators] == ["bufferSoc", "prioritySoc", "residualPower"]
+
+
 def test_a_homie_device_is_withdrawn_with_its_description() -> None:
     known = Announcements(FORMATS, devices_max=5)
     (topic, payload), *_ = announcements("homie5")
