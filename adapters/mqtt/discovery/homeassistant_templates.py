@@ -21,7 +21,7 @@ _FILTERS = re.compile(
 _HEAD = re.compile(r"\s*\{\{-?\s*value(_json)?")
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[\s*(?:'([^'\\]*)'|\"([^\"\\]*)\"|([0-9]{1,3}))\s*\]")
 _TAIL = re.compile(r"\s*-?\}\}\s*")
-_VALUE = re.compile(r"\{\{-?\s*value\s*(?:\|\s*(?:int|float|string|round)\s*(?:\(\s*(?:[0-9]+\s*)?\)\s*)?)*-?\}\}")
+_VALUE = re.compile(r"\{\{-?\s*value\s*(?:\|\s*string\s*)?-?\}\}")
 
 
 class ValuePlace(NamedTuple):

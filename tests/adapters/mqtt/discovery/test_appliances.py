@@ -176,3 +176,18 @@ def test_an_announced_command_template_takes_no_time(end: str) -> None:
         "", "homeassistant/number/e/config", json.dumps(announcement).encode()
     )
     assert time.thread_time() - before < 1.0
+
+
+@each_row(
+    ("template", "state", "told"),
+    [
+        ("{{ value }}", "21.46", "21.46"),
+        ("{{ value | int }}", "21.46", "21"),
+        ("{{ value | int }}", "50.0", "50"),
+        ("{{ value | round(1) }}", "21.46", "21.5"),
+        ('{"t": {{ value | round | int }} }', "21.5", '{"t": 22 }'),
+    ],
+)
+def test_a_number_is_sent_as_its_template_rounds_it(template: str, state: str, told: str) -> None:
+    device, problems = announce("number", {"cmd_t": "n/set", "cmd_tpl": template})
+    assert not problems and sent(device, "e", state) == ("n/set", told)
