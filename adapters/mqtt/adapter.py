@@ -327,7 +327,9 @@ class MqttAdapter:
         def reader() -> Callable[[str], bool]:
             found = self._discovering
             entries = () if found is None else found.feed.entries.values()
-            known = known_topics(broker.mapping, [one.device for one in entries if one.device.broker == broker.name])
+            known = known_topics(
+                lambda: broker.mapping, [one.device for one in entries if one.device.broker == broker.name]
+            )
             return lambda topic: known(topic) or (found is not None and found.covers(broker.name, topic))
 
         return TopicSampling(
