@@ -78,8 +78,11 @@ class LandingLog:
         if known != number or number % LINES_A_FILE == 0:
             offset = 0
         try:
-            if offset and (self._size(path) or 0) <= offset:
+            size = self._size(path) or 0
+            if offset and size == offset:
                 return []
+            if size < offset:  # the log was written again, and files are gone since
+                offset = 0
             data = self._lake.fs.cat_file(path, start=offset)
         except FileNotFoundError:
             return []

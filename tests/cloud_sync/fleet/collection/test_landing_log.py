@@ -177,3 +177,41 @@ def test_a_copy_on_object_storage_is_read_as_it_grows(
         assert [one.number for one in log.after(2 * number, 9)] == [2 * number + 1, 2 * number + 2]
         assert log.after(2 * number + 2, 9) == []
     assert LandingLog(lake).last() == 6
+
+
+def test_a_collector_that_stays_writes_a_log_again_that_is_lost_or_not_whole(
+    site: _Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = [1, 2]
+
+    def failing(path: Path) -> None:
+        raise OSError(5, "Input/output error", str(path))
+
+    with Collector(LocalFolder(site.source), site.folder) as collector:
+        ONE[0].put(site.source / "gw-1")
+        collector.collect()
+        reader = LandingLog(site.lake)
+        assert [one.number for one in reader.after(0, 9)] == [1]
+        shutil.rmtree(site.folder / "landings")
+        collector.collect()
+        assert [one.number for one in LandingLog(site.lake).after(0, 9)] == [1]
+        shutil.rmtree(site.folder / "landings")
+        ONE[1].put(site.source / "gw-1")
+        collector.collect()
+        assert [one.number for one in LandingLog(site.lake).after(0, 9)] == numbers
+        ONE[2].put(site.source / "gw-1")
+        with monkeypatch.context() as patch, pytest.raises(ChangeLogError, match="Input/output"):
+            plain = landing_numbers.sync_folder
+            patch.setattr(
+                landing_numbers, "sync_folder", lambda path: failing(path) if path.name == "landings" else plain(path)
+            )
+            collector.collect()
+        collector.collect()
+        assert [one.number for one in LandingLog(site.lake).after(0, 9)] == [*numbers, 3]
+        assert [one.number for one in reader.after(1, 9)] == [2, 3]
+        # Retention has removed the files, so the log is shorter when it is written again.
+        shutil.rmtree(site.folder / "segments")
+        shutil.rmtree(site.folder / "landings")
+        ONE[3].put(site.source / "gw-1")
+        collector.collect()
+        assert [(one.number, bool(one.segment)) for one in reader.after(3, 9)] == [(4, True)]
