@@ -7,7 +7,7 @@ A line without a segment is of a file that is gone: its gateway is forgotten, or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import msgspec
 
@@ -61,6 +61,15 @@ class LandingLog:
         firsts = [name.removesuffix(".ndjson") for name in self._lake.names(FOLDER)]
         first = max((int(name) for name in firsts if name.isdecimal()), default=1)
         return first - 1 + len(self.after(first - 1, LINES_A_FILE))
+
+    def numbers(self, segments: Container[str]) -> dict[str, int]:
+        """The numbers of some segments, as far as the log has them. Reads the whole log. Raises as `after`."""
+        found: dict[str, int] = {}
+        number = 0
+        while lines := self.after(number, LINES_A_FILE):
+            found.update((one.segment, one.number) for one in lines if one.segment in segments)
+            number = lines[-1].number
+        return found
 
     def blank(self, leaves: Callable[[str], bool]) -> None:
         """Takes the names of some segments out of the log. No other process may read or write it."""
