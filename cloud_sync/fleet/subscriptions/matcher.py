@@ -191,7 +191,7 @@ class Matcher:
     def _find_numbers(self, followed: Sequence[FollowedSubscription]) -> None:
         """Asks the landing log for the numbers of segments that were ingested while it was away, or by an earlier
         version, if a subscription needs them."""
-        if any(one.record.landing is not None for one in followed) and (wanted := self._order.unnumbered):
+        if any(one.record.landing is not None for one in followed) and (wanted := self._order.without_number):
             self._order.note_numbers(wanted, LandingLog(self._lake).numbers(wanted))
 
     def _active_subscriptions(self) -> list[FollowedSubscription]:

@@ -84,7 +84,7 @@ class SegmentOrder:
                     self._numbers[segment] = numbers[segment]
 
     @property
-    def unnumbered(self) -> set[str]:
+    def without_number(self) -> set[str]:
         """Segments that wait and were ingested without a number."""
         return {segment for waiting in self._waiting.values() for segment in waiting if segment not in self._numbers}
 
