@@ -29,7 +29,8 @@ class LandingNumbers:
         self._db = db
 
     def add(self, gw: str, epoch: int, first: int) -> None:
-        self._db.execute("INSERT INTO landings (gw, epoch, first) VALUES (?, ?, ?)", (gw, epoch, first))
+        # An earlier version that has forgotten the gateway has left the old number.
+        self._db.execute("INSERT OR REPLACE INTO landings (gw, epoch, first) VALUES (?, ?, ?)", (gw, epoch, first))
 
     def add_missing(self) -> None:
         """Numbers what a collector has landed that gave no numbers, in the order of the times."""

@@ -215,3 +215,15 @@ def test_a_collector_that_stays_writes_a_log_again_that_is_lost_or_not_whole(
         ONE[3].put(site.source / "gw-1")
         collector.collect()
         assert [(one.number, bool(one.segment)) for one in reader.after(3, 9)] == [(4, True)]
+
+
+def test_a_gateway_that_an_earlier_version_has_forgotten_lands_again(site: _Site) -> None:
+    site.land(0)
+    # That version knows no numbers.
+    with contextlib.closing(sqlite3.connect(site.folder / FILE)) as db, db:
+        for table in ("objects", "segments", "seals", "listed"):
+            db.execute(f"DELETE FROM {table}")
+    shutil.rmtree(site.folder / "segments")
+    site.land(1)
+    assert site.log(2) == ["gw-1/1-1-1", "gw-1/1-2-2", "gw-2/1-1-1", "gw-2/1-2-2"]
+    assert not (site.folder / "quarantine").exists()
