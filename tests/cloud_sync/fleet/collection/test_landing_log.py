@@ -227,3 +227,19 @@ def test_a_gateway_that_an_earlier_version_has_forgotten_lands_again(site: _Site
     site.land(1)
     assert site.log(2) == ["gw-1/1-1-1", "gw-1/1-2-2", "gw-2/1-1-1", "gw-2/1-2-2"]
     assert not (site.folder / "quarantine").exists()
+
+
+def test_what_a_gateway_has_landed_is_in_the_log_before_the_turns_of_the_others(site: _Site) -> None:
+    ONE[0].put(site.source / "gw-1")
+    TWO[0].put(site.source / "gw-2")
+    seen: list[list[str]] = []
+
+    class Source(LocalFolder):
+        def entries(self, folder: str, *args: Any, **options: Any) -> Any:
+            if folder == "gw-2":
+                seen.append(site.log())
+            return super().entries(folder, *args, **options)
+
+    with Collector(Source(site.source), site.folder) as collector:
+        collector.collect()
+    assert seen == [["gw-1/1-1-1"]]
