@@ -143,14 +143,15 @@ class Ingest:
             if self.lake.fs.exists(self.lake.path("segments", *one.segment.split("/"))):
                 there.append(one)
             else:
-                self._say(f"gone: {one.segment}; retention has removed it, or it is lost")
+                self._say(f"gone: {one.segment}; retention has removed it, it is lost, or it is not copied yet")
         if there:
             files = [self.lake.spark_input("segments", one.segment) for one in there]
             lines = spark.read.schema(LINE).options(**_OPTIONS).json(files).select("*", "_metadata")
             # The collector gives a file the time of its landing.
             landed = F.col("_metadata.file_modification_time") if self._log.exists() else F.lit(None)
             self.batch(lines.withColumn("landed", landed.cast("timestamp")), there)
-        waiting = {one.segment: one for one in [*self.frontier.unread.values(), *there]}
+        # A file that is gone may come: a copy of a lake may have the log before the file.
+        waiting = {one.segment: one for one in [*self.frontier.unread.values(), *new.landed]}
         self.frontier.advance(new.until, [one for name, one in waiting.items() if name not in self._segments()])
 
     def batch(self, lines: DataFrame, landed: Sequence[LandingLine]) -> TableBatch:
