@@ -31,6 +31,7 @@ from lamplighter.gateway.local_time.periods import DAYS, Period, next_midnight
 from lamplighter.gateway.local_time.times import LocalPlace, TimeOfDay
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
+from lamplighter.gateway.monitoring.health.components import Component, not_ok
 from lamplighter.ontology.vocabulary import (
     ACTIVE,
     BEGINS,
@@ -51,6 +52,8 @@ logger = EventLogger(__name__)
 
 KIND: Final = "local-time"
 """Of the cause of its commits; the id is the instant."""
+COMPONENT: Final = "local-time"
+"""Of the health of the gateway."""
 PERIODS_MAX: Final = 1000
 """Periods of which something is said: the first ones by their IRIs."""
 _LOOK_S: Final = 10.0  # so that a step of the clock, a reload of [place] and a clock that is trusted now are noticed
@@ -63,6 +66,7 @@ def _branch(name: Term) -> str:
     return f"{{ ?about {name} ?o BIND({name} AS ?p) }}"
 
 
+_CURE: Final = "it is tried again by itself; the log of the gateway has more"
 _BEGINS, _ENDS, _DAYS = _DECLARATION = tuple(map(iri, (BEGINS, ENDS, ON_WEEKDAY)))
 _ACTIVE, _CHANGES_AT, _PROBLEM = map(iri, (ACTIVE, CHANGES_AT, PERIOD_PROBLEM))
 _DATE, _WEEKDAY, _DAYLIGHT = map(iri, (LOCAL_DATE, LOCAL_WEEKDAY, DAYLIGHT))
@@ -200,6 +204,15 @@ class LocalTime:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._failures = 0  # in a row
+        self._problem = ""
+
+    def components(self) -> list[Component]:
+        """For the health of the gateway, while the settings have a place."""
+        if not self._runner.settings.place.is_set:
+            return []
+        if not self._problem:
+            return [Component(name=COMPONENT)]
+        return [not_ok(COMPONENT, "degraded", f"it is not kept: {self._problem}", _CURE)]
 
     async def keep(self) -> None:
         """Until cancelled, while the settings have a place."""
@@ -210,6 +223,7 @@ class LocalTime:
                 await asyncio.sleep(_LOOK_S)
             except Exception as error:  # the gateway does its work nevertheless
                 self._failures += 1
+                self._problem = str(error) or type(error).__name__
                 pause = back_off_s(self._failures, *_AGAIN_S)
                 unexpected = not isinstance(error, GatewayError)
                 logger.warning("local time not kept", reason=error, again_s=round(pause), exc_info=unexpected)
@@ -242,7 +256,7 @@ class LocalTime:
             if update := difference(declarations.about, said):
                 await self._runner.updates.update(UpdateCall(update, Cause(KIND, iso(now))))
                 await asyncio.sleep(_PAUSE_S)
-        self._failures = 0
+        self._failures, self._problem = 0, ""
         if going_on:
             # Not `wait_for`: that of Python 3.11 loses a cancellation in the moment of a change.
             with suppress(TimeoutError):

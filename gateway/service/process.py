@@ -230,7 +230,9 @@ async def _serve(
         ),
         AsyncExitStack() as stack,
     ):
-        await stack.enter_async_context(background(LocalTime(runner).keep(), stop))
+        local_time = LocalTime(runner)
+        runner.figures.health.sources.append(local_time)
+        await stack.enter_async_context(background(local_time.keep(), stop))
         for door in api_list:
             await stack.enter_async_context(background(door.run(), stop))
         yield

@@ -18,7 +18,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.settings.place import PlaceSettings
 from lamplighter.ontology.vocabulary import BEGINS, ENDS
-from tests.support.event_loops import settled, until
+from tests.support.event_loops import beside, settled, until
 from tests.support.gateway_parts import FakeClock, records, recovered, running, update
 
 PREFIX = "PREFIX : <http://example.org/> PREFIX gateway: <http://lamplighter.example/ns/gateway#> "
@@ -176,11 +176,18 @@ async def test_unexpected_error_ends_neither_the_gateway_nor_local_time(
     monkeypatch.setattr(service, "_AGAIN_S", (0.01, 0.01))
     with monkeypatch.context() as broken:
         broken.setattr(service, "next_midnight", lambda *_: 1 // 0)
-        async with keeping(tmp_path, FakeClock(), **PLACE) as runner:
+        settings = msgspec.convert({"place": PLACE}, Settings)
+        async with (
+            running(recovered(tmp_path, FakeClock(), settings=settings)) as runner,
+            beside((local_time := LocalTime(runner)).keep()),
+        ):
             await update(runner, NIGHT)
             await until(lambda: caplog.text.count("local time not kept") > 1, "it is tried again")
+            [component] = local_time.components()
+            assert (component.state, "division" in component.reason) == ("degraded", True)
             broken.undo()
             await until_said(runner, lambda night: night.get("active") == "true")
+            await until(lambda: local_time.components()[0].well, "the component")
 
 
 async def test_end_in_the_moment_of_a_change_is_not_lost(tmp_path: Path) -> None:
