@@ -200,6 +200,21 @@ async def test_whole_graphs_are_read_too(tmp_path: Path, monkeypatch: pytest.Mon
         assert runner._engine.query("ASK { <a:8> <a:made> <a:9> }").value is True
 
 
+async def test_blank_nodes_of_two_forks_are_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both begin with the random numbers of their parent."""
+    async with recovered_runner(tmp_path) as runner:
+
+        async def commit() -> None:
+            pass
+
+        await update(runner, DATA)
+        with between(monkeypatch, commit) as seen:
+            for number in range(2):
+                await update(runner, f"INSERT {{ ?x <a:no> {number} }} WHERE {{ <a:1> <a:p> 1 BIND(BNODE() AS ?x) }}")
+        assert seen == {"dry runs": 2}
+        assert len(runner._engine.query("SELECT DISTINCT ?x { ?x <a:no> ?number }")) == 2
+
+
 async def test_commits_are_noted_only_while_a_request_may_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     noted = 0
     note = RecentChanges.note
