@@ -470,17 +470,31 @@ class _Connection:
             outcome.result().abandon()  # the client disconnected before the answer was read
 
     async def _chunks(self, answer: Answer | ReadyAnswer) -> list[bytes]:
-        """All parts of an answer, which wait here until it is known that it is whole. Raises LimitExceededError."""
-        bytes_max, size, found = self._gate.settings.unsent_bytes_max, 0, []
-        async with aclosing(answer.chunks()) as chunks:
-            async for chunk in chunks:
-                size += len(chunk)
-                if size > bytes_max:
-                    raise LimitExceededError(
-                        f"the answer has more than websocket.unsent_bytes_max = {bytes_max} bytes; ask for fewer "
-                        "rows by LIMIT and OFFSET, or over HTTP, which has no limit for bytes"
-                    )
-                found.append(chunk)
+        """All parts of an answer, which wait here until it is known that it is whole. Raises LimitExceededError, and
+        QueueFullError where those of all clients are too much memory."""
+        gate, size, found = self._gate, 0, []
+        bytes_max = gate.settings.unsent_bytes_max
+        gate.answers += 1
+        try:
+            async with aclosing(answer.chunks()) as chunks:
+                async for chunk in chunks:
+                    size += len(chunk)
+                    gate.answers_bytes += len(chunk)
+                    if size > bytes_max:
+                        raise LimitExceededError(
+                            f"the answer has more than websocket.unsent_bytes_max = {bytes_max} bytes; ask for fewer "
+                            "rows by LIMIT and OFFSET, or over HTTP, which has no limit for bytes"
+                        )
+                    # A short one is not refused for what others ask.
+                    if gate.answers_bytes > bytes_max and size * gate.answers >= gate.answers_bytes:
+                        raise QueueFullError(
+                            f"the answers of all clients have more than websocket.unsent_bytes_max = {bytes_max} "
+                            "bytes; try again later, or ask over HTTP"
+                        )
+                    found.append(chunk)
+        finally:
+            gate.answers -= 1
+            gate.answers_bytes -= size
         return found
 
     async def _answer(
@@ -507,7 +521,8 @@ def _declared_cause(cause: DeclaredCause, caller: Caller) -> Cause:
 
 
 class _Gate:
-    """What all connections of one gate share. sockets: from the first byte on; connections: after the handshake."""
+    """What all connections of one gate share. sockets: from the first byte on; connections: after the handshake;
+    answers, answers_bytes: answers to queries that are not whole yet."""
 
     def __init__(
         self,
@@ -523,7 +538,7 @@ class _Gate:
         self.security = settings.security
         self.unread = ReceiveBudget(self.settings.unread_bytes_max)
         self.send_budget = send_budget
-        self.sockets = 0
+        self.sockets = self.answers = self.answers_bytes = 0
         self._connections = 0
         self.gatekeeper = gatekeeper
         self._browsers = browsers

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.core import Commit
-from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.errors import GatewayError, bare
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol import Priority, Results, is_long
 from lamplighter.engine.work import PlanExceededError
@@ -190,6 +190,7 @@ class TaskExecutor:
             if arrived:  # it is not answered in this group
                 self._queue.group.begun.pop()
                 task.begun = arrived
+            bare(error)  # its frames would keep what the dry run found until the garbage collector comes
             task.dry_run = None
             task.attempts += isinstance(error, TouchedError)
             await self._take(task, tasks)  # the store evaluates it now, so it has to pass a dry run

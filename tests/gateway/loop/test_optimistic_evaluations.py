@@ -14,6 +14,7 @@ import pyoxigraph as ox
 import pytest
 
 from lamplighter.engine.core import Engine
+from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import GatewayError, LimitExceededError
 from lamplighter.engine.matching.subscriptions import Subscriptions
 from lamplighter.engine.store import quad_store
@@ -23,6 +24,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.dry_runs import ATTEMPTS_MAX, DryRun, DryRuns
+from lamplighter.gateway.workers.recent_changes import RecentChanges
 from tests.support.amounts import Amounts
 from tests.support.gateway_parts import CLIENT, FakeClock, recovered_runner, update
 from tests.support.recording_sink import RecordingSink
@@ -179,6 +181,63 @@ async def test_a_first_result_is_that_of_its_turn(
                 total += seen
                 assert ear.first == runner._engine.query(text).value, (text, other)
     assert total["dry runs"] and not total["in the loop"] and not total["waited for"]
+
+
+@pytest.mark.parametrize("operation", ["COPY <a:g> TO <a:k>", "ADD <a:g> TO <a:k>", "MOVE <a:g> TO <a:k>"])
+async def test_whole_graphs_are_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
+    """No WHERE names what is copied."""
+    async with recovered_runner(tmp_path) as runner:
+        left = ["INSERT DATA { GRAPH <a:g> { <a:8> <a:p> <a:9> } }"]
+
+        async def commit() -> None:
+            while left:
+                await update(runner, left.pop())
+
+        await update(runner, DATA)
+        with between(monkeypatch, commit) as seen:
+            await update(runner, f"{operation} ; INSERT {{ ?s <a:made> ?o }} WHERE {{ GRAPH <a:k> {{ ?s <a:p> ?o }} }}")
+        assert seen == {"dry runs": 2}
+        assert runner._engine.query("ASK { <a:8> <a:made> <a:9> }").value is True
+
+
+async def test_blank_nodes_of_two_forks_are_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both begin with the random numbers of their parent."""
+    async with recovered_runner(tmp_path) as runner:
+
+        async def commit() -> None:
+            pass
+
+        await update(runner, DATA)
+        with between(monkeypatch, commit) as seen:
+            for number in range(2):
+                await update(runner, f"INSERT {{ ?x <a:no> {number} }} WHERE {{ <a:1> <a:p> 1 BIND(BNODE() AS ?x) }}")
+        assert seen == {"dry runs": 2}
+        assert len(runner._engine.query("SELECT DISTINCT ?x { ?x <a:no> ?number }")) == 2
+
+
+async def test_commits_are_noted_only_while_a_request_may_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = 0
+    note = RecentChanges.note
+
+    def counted(changes: RecentChanges, delta: QuadDelta) -> None:
+        nonlocal noted
+        noted += 1
+        note(changes, delta)
+
+    monkeypatch.setattr(RecentChanges, "note", counted)
+    async with recovered_runner(tmp_path) as runner:
+
+        async def commit() -> None:
+            await update(runner, f"INSERT DATA {{ <a:9> <a:z> {noted} }}")
+
+        await update(runner, DATA)
+        assert not noted
+        with between(monkeypatch, commit):
+            await update(runner, "INSERT { ?s <a:made> ?o } WHERE { ?s <a:q> ?o . ?s ?p ?x }")
+        assert noted > 1, "also the update itself, whose solutions are still there"
+        before = noted
+        await update(runner, "INSERT DATA { <a:9> <a:z> 99 }")
+        assert noted == before
 
 
 async def test_what_others_touch_all_the_time_is_evaluated_in_its_turn(

@@ -106,6 +106,10 @@ CASES = {
         "INSERT { ?s <a:n> [] } WHERE { ?s <a:q> ?o } ; INSERT { ?x <a:m> ?s } WHERE { ?s <a:n> ?x }",
         "INSERT DATA { <a:7> <a:n> <a:8> }",
     ),
+    "an earlier operation that is touched": (
+        "INSERT { ?s <a:n> ?o } WHERE { ?s <a:p> ?o } ; INSERT { ?s <a:m> ?o } WHERE { ?s <a:n> ?o }",
+        "INSERT DATA { <a:2> <a:p> <a:3> }",
+    ),
     "new blank nodes that are read": (
         "INSERT { ?s <a:n> [] } WHERE { ?s <a:q> ?o } ; INSERT { ?x <a:m> ?s } WHERE { ?s <a:n> ?x }",
         "INSERT DATA { <a:9> <a:z> 1 }",
@@ -129,9 +133,10 @@ def run(
     others: list[str],
     using: UsingGraphs | None = None,
     access: Access = FULL,
+    later: Access | None = None,
 ) -> int:
-    """Executes an update as a dry run and its turn do, with others in between. Returns how many queries of it were
-    evaluated in the turn."""
+    """Executes an update as a dry run and its turn do, with others in between. later: the permissions in the turn, if
+    they have changed. Returns how many queries of it were evaluated in the turn."""
     request, version = _by_store(engine, text, using), changes.watch()
     whole, around, labels = request.reads_graphs, engine.store.around_select, engine.new_identifier
     frames = record_work(engine, lambda: engine.prepare(request, access=access, now=NOW), bare=False, data=False)
@@ -151,7 +156,7 @@ def run(
     engine.store.around_select = select
     try:
         with trial.labelling(engine):
-            delta = engine.prepare(_by_store(engine, text, using), access=access, now=trial.now)
+            delta = engine.prepare(_by_store(engine, text, using), access=later or access, now=trial.now)
     finally:
         engine.store.around_select = around
     engine.commit(delta)
@@ -213,6 +218,14 @@ def test_graphs_of_the_protocol_and_of_permissions_are_looked_at() -> None:
         expected.update(other)
         expected.commit(expected.prepare(expected.request(update, using), access=access))
         assert quads(engine) == quads(expected), update
+
+
+def test_what_was_found_with_other_permissions_does_not_count() -> None:
+    engine = Engine()
+    engine.update(DATA)
+    text = "INSERT { ?s <a:m> ?g } WHERE { GRAPH ?g { ?s <a:p> ?o } }"
+    assert run(engine, RecentChanges(), text, [], later=Access(read=Graphs(frozenset({None})))) == 1
+    assert not engine.query("ASK { ?s <a:m> ?g }").value
 
 
 def test_the_time_is_that_of_the_evaluation() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from lamplighter.engine.client.sending import PART_BYTES
+from lamplighter.engine.errors import QueueFullError
 from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.gates.websocket import _Connection
 from tests.support.held_disk import HeldDisk
 from tests.support.running_gateway import (
     TIMEOUT_S,
@@ -985,3 +988,30 @@ async def test_a_query_has_no_longer_answer_than_may_wait_for_all_clients(tmp_pa
             answer = await ask(socket, {"query": {"sparql": text, "alias": "a"}})
             assert answer["error"] == "limit_exceeded", answer
             assert "websocket.unsent_bytes_max = 33554432" in answer["error_description"]
+
+
+async def test_answers_of_all_clients_are_no_longer_together_but_for_short_ones() -> None:
+    gate = SimpleNamespace(settings=SimpleNamespace(unsent_bytes_max=100), answers=0, answers_bytes=0)
+    goes_on = [asyncio.Event() for _ in range(3)]
+
+    class Parts:
+        def __init__(self, sizes: Sequence[int]) -> None:
+            self.sizes = sizes
+
+        async def chunks(self) -> AsyncGenerator[bytes, None]:
+            for size, event in zip(self.sizes, goes_on, strict=True):
+                yield b"x" * size
+                await event.wait()
+
+    found = [
+        asyncio.create_task(_Connection._chunks(SimpleNamespace(_gate=gate), Parts(sizes)))  # type: ignore[arg-type]
+        for sizes in ((60, 30, 1), (5, 5, 1), (30, 30, 1))
+    ]
+    for event in goes_on:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        event.set()
+    outcomes = await asyncio.gather(*found, return_exceptions=True)
+    assert isinstance(outcomes[0], QueueFullError) and "websocket.unsent_bytes_max = 100" in str(outcomes[0])
+    assert [sum(map(len, outcome)) for outcome in outcomes[1:] if isinstance(outcome, list)] == [11, 61]
+    assert gate.answers == gate.answers_bytes == 0
