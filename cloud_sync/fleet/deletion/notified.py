@@ -11,6 +11,8 @@ import msgspec
 
 from lamplighter.cloud_sync.destinations import Destination, destination
 from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, Selection
+from lamplighter.cloud_sync.fleet.delivery.cursors import forget_gateway
+from lamplighter.cloud_sync.fleet.delivery.runner import STATES
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
@@ -34,6 +36,14 @@ def remove_dead_letters(lake: Lake, selection: Selection, *, dry_run: bool = Fal
             else:
                 lake.fs.rm_file(path)
     return found
+
+
+def remove_recipient(lake: Lake, selection: OfGateway) -> None:
+    """Takes a gateway out of the files of `deliver`: what it has missed, and errors of its orders."""
+    forget_gateway(lake, selection.gateway)
+    states = lake.path(*STATES)
+    if lake.fs.exists(states) and selection.gateway.encode() in lake.fs.cat_file(states):
+        lake.fs.rm_file(states)  # the next `deliver` writes it
 
 
 def remove_delivered(
@@ -90,11 +100,12 @@ def _split_lines(content: bytes, selection: Selection) -> tuple[bytes, int]:
 
 
 def _is_removed(line: bytes, selection: Selection) -> bool:
-    """line: a notification, or a dead letter with one or with a match; that of an order names its gateway too."""
+    """line: a notification, or a dead letter with one or with a match; that of an order, or of what one
+    gateway has missed, names that gateway too."""
     try:
         told = msgspec.json.decode(line)
         of = told.get("notification") or told.get("match") or told
-        to = told["order"]["gateway"] if "order" in told else ""
+        to = told["order"]["gateway"] if "order" in told else told.get("to", "")
         return selection.notification(of) or (isinstance(selection, OfGateway) and to == selection.gateway)
     except (msgspec.MsgspecError, AttributeError, KeyError, TypeError):
         return False  # not ours

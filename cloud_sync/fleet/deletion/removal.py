@@ -155,6 +155,7 @@ def _remove(
     follow_all(lake, DELTA_TABLES, say)
     if isinstance(selection, OfGateway):
         pushed.remove_sent_orders(lake, selection)
+        notified.remove_recipient(lake, selection)
     notified.remove_dead_letters(lake, selection)
     whole &= notified.remove_delivered(lake, selection, say)[1]
     if lake.names(RESULTS):

@@ -199,6 +199,18 @@ class Cursors:
         )
 
 
+def forget_gateway(lake: Lake, gateway: str) -> None:
+    """Takes a gateway out of those that are behind. No process may deliver. Raises OSError."""
+    lease, content = _read_file(lake)
+    kept = [
+        msgspec.structs.replace(cursor, behind=[one for one in cursor.behind if one.gateway != gateway])
+        for cursor in content.cursors
+    ]
+    if kept != content.cursors:
+        changed = msgspec.json.encode(msgspec.structs.replace(content, cursors=kept))
+        lake.write(_file(changed, lease), *CURSORS)
+
+
 def _is_beyond(cursor: SinkCursor, last: str) -> bool:
     batches = [cursor.position.batch]
     for one in cursor.unread:

@@ -50,12 +50,15 @@ class DeadLetters:
         """Writes ``<batch>-<row>.ndjson`` durably. A repetition overwrites it.
 
         A line has ``id``, ``at``, ``reason`` and ``notification``, or ``match``, if it has no form as JSON results.
-        gateway: the only one that they were not sent to; the name begins with ``behind-<gateway>-`` then. now: seconds
+        gateway: the only one that they were not sent to; a line has it as ``to``, and the name begins with
+        ``behind-<gateway>-`` then. now: seconds
         since 1970. Raises OSError.
         """
         lines = []
         for notification in notifications:
-            line = {"id": notification.id, "at": _time_text(now), "reason": reason}
+            line = {"id": notification.id, "at": _time_text(now), "reason": reason} | (
+                {"to": gateway} if gateway else {}
+            )
             try:
                 lines.append(msgspec.json.encode(line | {"notification": msgspec.Raw(notification.body)}) + b"\n")
             except PayloadError:

@@ -47,7 +47,7 @@ class Frontier:
         """Goes back to the begin if the log does not have the last line that was looked at."""
         last = self._file.last
         found = log.after(last.number - 1, 1) if last.number else []
-        if last.number and [one.segment for one in found] not in ([last.segment], [""]):
+        if last.number and [one.segment for one in found] != [last.segment]:
             self._file = msgspec.structs.replace(self._file, last=LandingLine(0))
 
     def advance(self, last: LandingLine | None, unread: Iterable[LandingLine]) -> None:

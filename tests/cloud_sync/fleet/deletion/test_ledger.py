@@ -1,6 +1,7 @@
 """The collector after `forget` and `retain`: nothing comes back, and what was removed is no gap."""
 
 import contextlib
+import json
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,15 @@ from lamplighter.cloud_sync.fleet.collection.ledger import FILE
 from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.cloud_sync.fleet.deletion.landed import remove_landed
 from lamplighter.cloud_sync.fleet.deletion.selection import Cut, OfGateway, OutdatedRecords
+from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors, GatewayBehind, SinkCursor
 from lamplighter.cloud_sync.fleet.delivery.dead_letters import DeadLetters
+from lamplighter.cloud_sync.fleet.delivery.notifications import Match, MatchNotification, MatchPosition
+from lamplighter.cloud_sync.fleet.delivery.runner import STATES
 from lamplighter.cloud_sync.fleet.delivery.sent_orders import DeadOrder, OrderDesk, SentOrder
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
 from lamplighter.cloud_sync.orders import Orders
+from tests.cloud_sync.fleet.delivery.made_up_matches import match
 from tests.support.shipped_logs import (
     landed_records,
     records_of,
@@ -74,6 +79,19 @@ def test_a_forgotten_gateway_is_not_collected_again_until_that_is_lifted(site: _
     assert landed_records(site.lake) == records_of([*MINE, *OTHERS])
 
 
+def _fall_behind(lake: Lake, *gateways: str) -> None:
+    """What `deliver` keeps of gateways that a sink has passed."""
+    place = MatchPosition("000000000001", 1)
+    cursors = Cursors(lake)
+    behind = [GatewayBehind(gateway, place, 0.0) for gateway in gateways]
+    cursors.replace(SinkCursor(subscription="a", sink="s", position=place, behind=behind))
+    cursors.write(cursors.changes(moved=True) or b"")
+    row = {**match("a", "gw-third"), "ts": 0}
+    for gateway in gateways:
+        DeadLetters().write(lake, ("a", "s"), [MatchNotification(Match(**row), place)], "given up", 0, gateway)
+    lake.write(json.dumps({"at": 0, "sinks": [], "damaged": list(gateways)}).encode(), *STATES)
+
+
 def test_a_gateway_is_forgotten_with_all_its_histories(site: _Site, capsys: pytest.CaptureFixture[str]) -> None:
     segments("gw-mine", 1, [4, 2], seed=1)[0].put(site.source / "gw-mine", "z")
     content = snapshot("gw-mine", 1, 2)
@@ -96,13 +114,15 @@ def test_a_gateway_is_forgotten_with_all_its_histories(site: _Site, capsys: pyte
         desk._waiting[one.gateway, one.number] = one
     desk._changed = True
     desk.write()
+    _fall_behind(lake, "gw-mine", "gw-other")
     assert main(["forget", str(site.lake), "--gateway", "gw-mine~2", "--yes"]) == 2
     assert "gw-mine is forgotten with all of them" in capsys.readouterr().err
     assert main(["forget", str(site.lake), "--gateway", "gw-mine", "--yes"]) == 0
     left = [path for path in site.lake.rglob("*") if "gw-mine" in f"{path} {path.is_file() and path.read_bytes()}"]
     assert left == []
     assert OrderDesk(desk._orders, lake)._waiting == {("gw-other", 2): orders[2]}
-    assert len(list((site.lake / "subscriptions/dead").rglob("*.ndjson"))) == 1
+    assert len(list((site.lake / "subscriptions/dead").rglob("*.ndjson"))) == 2
+    assert [one.gateway for one in Cursors(lake).by_name["a", "s"].behind] == ["gw-other"]
     assert site.collect()["forgotten"] == 1
     assert landed_records(site.lake) == records_of(OTHERS)
     assert "gw-mine~2" in ForgottenGateways.of(lake), "ingest leaves out its segments"

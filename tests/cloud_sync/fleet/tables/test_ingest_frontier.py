@@ -188,3 +188,21 @@ def test_a_segment_whose_file_comes_behind_its_line_is_named_and_read_again(
     assert main(["ingest", str(site.folder)]) == 1
     assert f"not in bronze: {new.segments[0]}" in capsys.readouterr().err
     assert Ingest(site.lake).left_out() == NewSegments(new.landed, None)
+
+
+def test_a_line_of_another_log_is_not_that_of_the_frontier_though_its_segment_is_gone(site: _Site) -> None:
+    site.land(0)
+    shutil.copytree(site.folder, site.folder.parent / "backup")
+    site.land(1, 2)
+    assert site.ingest() == ["1", "2", "3"]
+    _older_ledger(site)
+    shutil.rmtree(site.source)
+    for one in segments("gw-2", 1, [1, 1]):
+        one.put(site.source / "gw-2")
+    site.land()
+    last = sorted((site.folder / "segments/gw-2").iterdir())[-1]
+    last.unlink()
+    _lose_log(site)
+    site.land()
+    assert site.ingest() == ["1"]
+    assert unread(site.lake) == []
