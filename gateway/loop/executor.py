@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from time import perf_counter, thread_time
+from time import perf_counter, process_time, thread_time
 from typing import TypeVar
 
 from lamplighter.engine.change_log import Record
@@ -43,7 +43,7 @@ HELD_S = (SLICE_S, SLICE_S, SLICE_S, 0.002)
 """How long tasks hold the loop at a time, by the class of the last one: no alarm arrives meanwhile."""
 _NORMAL = Priority.NORMAL
 BREATH_S = 0.05
-"""How long the look at a request takes before others have their turn, between that and the request itself."""
+"""Processor time of a look at a request behind which others have their turn, before the request itself."""
 TURNS = 4
 """Iterations of the loop between two tasks: a message passes its socket, its task and its parser in three."""
 
@@ -159,9 +159,9 @@ class TaskExecutor:
         kind, ledger = task.kind, self._ledger
         if task.error is None and task.dry_run is None and kind.check is not None:
             try:
-                begun = perf_counter()
+                begun = process_time()
                 task.dry_run = await self._do(partial(kind.check, task.request))
-                if task.dry_run is None and perf_counter() - begun > BREATH_S:
+                if task.dry_run is None and process_time() - begun > BREATH_S:
                     self._queue.hold(task, Breath(), tasks)
                     return
                 passed = task.dry_run is None or task.dry_run.has_passed

@@ -464,6 +464,7 @@ def one_thread(random: Random, off: Callable[[], bool]) -> Iterator[None]:
         mock.patch("lamplighter.gateway.loop.time_slicer.TimeSlicer.beside", lambda _: nullcontext()),
         mock.patch("lamplighter.gateway.loop.time_slicer.SLICE_S", math.inf),
         mock.patch("lamplighter.gateway.loop.executor.SLICE_S", math.inf),
+        mock.patch("lamplighter.gateway.loop.executor.BREATH_S", math.inf),
         mock.patch("lamplighter.gateway.loop.executor.HELD_S", (math.inf,) * len(Priority)),
         mock.patch(
             "lamplighter.gateway.loop.executor.fulfil",
