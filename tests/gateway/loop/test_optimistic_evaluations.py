@@ -200,6 +200,26 @@ async def test_whole_graphs_are_read_too(tmp_path: Path, monkeypatch: pytest.Mon
         assert runner._engine.query("ASK { <a:8> <a:made> <a:9> }").value is True
 
 
+async def test_what_is_committed_beside_a_fork_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with recovered_runner(tmp_path) as runner:
+        left, trial = ["INSERT DATA { <a:7> <a:q> 7 }"], Reader.trial
+
+        async def beside(*arguments: Any, **more: Any) -> bytes:
+            found = await trial(*arguments, **more)
+            while left:
+                await update(runner, left.pop())
+            return found
+
+        async def nothing() -> None:
+            pass
+
+        await update(runner, DATA)
+        with between(monkeypatch, nothing):
+            monkeypatch.setattr(Reader, "trial", beside)
+            await update(runner, "INSERT { ?s <a:made> ?o } WHERE { ?s <a:q> ?o }")
+        assert runner._engine.query("ASK { <a:7> <a:made> 7 }").value is True
+
+
 async def test_blank_nodes_of_two_forks_are_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both begin with the random numbers of their parent."""
     async with recovered_runner(tmp_path) as runner:
