@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lamplighter.cloud_sync.fleet.deletion.selection import Cut, Place
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.lake.tables import table
-from lamplighter.cloud_sync.fleet.lazy import pc
+from lamplighter.cloud_sync.fleet.lake.tables import AHEAD_MAX, CLOCK_MIN, table
+from lamplighter.cloud_sync.fleet.lazy import pa, pc
 from lamplighter.engine.change_log import SegmentName, segment_name
 
 
@@ -73,7 +73,8 @@ def _last_old(lake: Lake, before: datetime) -> dict[str, Place]:
     """The last record of each gateway that is certainly older than a time.
 
     It is the last one with an older time by a trusted clock that is not behind a record with a newer one. Times by an
-    untrusted clock may be wrong in either direction; those records are older than the trusted ones after them.
+    untrusted clock may be wrong in either direction; those records are older than the trusted ones after them. Clocks
+    are judged as in silver: one that was never set must not make the records of today old.
     """
     newer: dict[str, Place] = {}
     older: dict[str, list[Place]] = defaultdict(list)
@@ -100,10 +101,19 @@ def _trusted_places(lake: Lake, before: datetime) -> Iterator[tuple[str, Place, 
         with lake.fs.open(lake.path(bronze.name, name), "rb") as file:
             opened = ParquetFile(file)
             for number in range(opened.num_row_groups):
-                rows = opened.read_row_group(number, ["gw", "epoch", "seq", "ts", "trusted", "segment"])
-                rows = rows.filter(rows.column("trusted"))
+                rows = opened.read_row_group(number, ["gw", "epoch", "seq", "ts", "trusted", "segment", "landed"])
+                rows = rows.filter(_is_trusted(rows))
                 old = pc.less(rows.column("ts"), before)
                 for chosen, end in ((old, "max"), (pc.invert(old), "min")):
                     groups = rows.filter(chosen).group_by(["gw", "epoch", "segment"]).aggregate([("seq", end)])
                     for row in groups.to_pylist():
                         yield row["gw"], (row["epoch"], row[f"seq_{end}"]), end == "max"
+
+
+def _is_trusted(rows: pa.Table) -> Any:
+    """For each row of BRONZE whether its time counts. Files of earlier versions have no landing times."""
+    found = pc.and_(rows.column("trusted"), pc.greater_equal(rows.column("ts"), CLOCK_MIN))
+    if "landed" in rows.column_names:
+        ahead = pc.greater(pc.subtract(rows.column("ts"), rows.column("landed")), AHEAD_MAX)
+        found = pc.and_(found, pc.invert(pc.fill_null(ahead, False)))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake
@@ -10,6 +11,11 @@ from lamplighter.cloud_sync.fleet.lazy import F
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# A record that is later than its landing by more has a clock that is ahead. The clocks of gateways and of the collector
+# differ by seconds.
+AHEAD_MAX = timedelta(minutes=5)
+# Earlier times are those of clocks that were never set.
+CLOCK_MIN = datetime(2020, 1, 1, tzinfo=UTC)
 _QUADS = "ARRAY<STRUCT<s: STRING, p: STRING, o: STRING, g: STRING>>"
 
 BRONZE = f"""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, locks, quads_max
 from lamplighter.cloud_sync.fleet.lake.delta_log import SILVER_TABLES, follow_all
-from lamplighter.cloud_sync.fleet.lake.tables import by_gateway, table
+from lamplighter.cloud_sync.fleet.lake.tables import AHEAD_MAX, CLOCK_MIN, by_gateway, table
 from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables import readings, streams, terms
@@ -104,21 +104,14 @@ def actuations(results: DataFrame, commands: DataFrame) -> DataFrame:
     )
 
 
-# A record that is later than its landing by more has a clock that is ahead. The clocks of gateways and of the collector
-# differ by seconds.
-AHEAD_MAX = "INTERVAL 5 MINUTES"
-# Earlier times are those of clocks that were never set.
-CLOCK_MIN = "TIMESTAMP '2020-01-01 00:00:00'"
-
-
 def judged_clocks(bronze: DataFrame) -> DataFrame:
     """BRONZE -> BRONZE with a column `ahead`: whether the time is later than the landing, if that is known.
 
     A clock that is ahead, or was never set, is not trusted, whatever the gateway says.
     """
-    ahead = F.coalesce(F.col("ts") > F.col("landed") + F.expr(AHEAD_MAX), F.lit(False))
+    ahead = F.coalesce(F.col("ts") > F.col("landed") + F.lit(AHEAD_MAX), F.lit(False))
     return bronze.withColumns(
-        {"ahead": ahead, "trusted": F.col("trusted") & ~ahead & (F.col("ts") >= F.expr(CLOCK_MIN))}
+        {"ahead": ahead, "trusted": F.col("trusted") & ~ahead & (F.col("ts") >= F.lit(CLOCK_MIN))}
     )
 
 
