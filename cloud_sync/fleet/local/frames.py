@@ -1,0 +1,321 @@
+"""Frames as SQL of DuckDB: what PySpark's `DataFrame` offers, as far as the definitions of the fleet use it.
+
+A frame is the text of a query and knows its columns. Nothing runs until it is written, collected or kept.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from lamplighter.cloud_sync.fleet.local.columns import LocalColumn, Written, column, constant, member, order_key
+from lamplighter.cloud_sync.fleet.local.functions import Inline, coalesce
+from lamplighter.cloud_sync.fleet.local.kinds import Kind, ListOf, identifier
+
+if TYPE_CHECKING:
+    from lamplighter.cloud_sync.fleet.local.session import LocalSession
+
+_numbers = count()
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of a frame. name: as its users call it; sql: in the frame's query.
+
+    frames: aliases and numbers of the frames that it comes from, by which equal names are told apart; hidden: whether
+    it is in ``*``.
+    """
+
+    name: str
+    sql: str
+    kind: Kind = None
+    frames: frozenset[str] = frozenset()
+    hidden: bool = False
+
+
+@dataclass
+class _Fields:
+    """The scope of columns over some fields. computed: their values by name, in the order of their use."""
+
+    fields: Sequence[Field]
+    computed: dict[str, str] | None = field(default_factory=dict)
+
+    def resolve(self, name: str, frame: str | None) -> Written:
+        first, *path = name.split(".")
+        candidates = [one for one in self.fields if one.name == first and (frame is None or frame in one.frames)]
+        if not candidates and path:
+            frame, first, *path = first, *path
+            candidates = [one for one in self.fields if one.name == first and frame in one.frames]
+        if len(candidates) != 1:
+            known = ", ".join(one.name for one in self.fields)
+            raise LookupError(f"{name}: {'more than one column' if candidates else 'no column'} of {known}")
+        written = Written(candidates[0].sql, candidates[0].kind)
+        if not path:
+            return written
+        found = member(written, path)
+        # DuckDB would go through a list again wherever the same members are asked for.
+        return Written(self.compute(found.sql), found.kind) if isinstance(found.kind, ListOf) else found
+
+    def compute(self, sql: str) -> str:
+        if self.computed is None:
+            return sql
+        return next((name for name, known in self.computed.items() if known == sql), None) or self._computed(sql)
+
+    def _computed(self, sql: str) -> str:
+        assert self.computed is not None
+        name = f"_c{next(_numbers)}"
+        self.computed[name] = sql
+        return name
+
+    def source(self, frame: LocalFrame) -> str:
+        """The FROM of a query over the frame, with what is computed for it."""
+        if not self.computed:
+            return frame.source
+        return f"(SELECT *, {', '.join(f'{sql} AS {name}' for name, sql in self.computed.items())} FROM {frame.source})"
+
+
+class LocalFrame:
+    """Rows of DuckDB. query: its SQL, or a function that runs at first use and returns it."""
+
+    def __init__(self, session: LocalSession, query: str | Callable[[], str], fields: Iterable[Field]) -> None:
+        self.sparkSession = session
+        self._query = query
+        self._id = f"#{next(_numbers)}"
+        self.fields = tuple(_from(one, self._id) for one in fields)
+
+    @cached_property
+    def query(self) -> str:
+        return self._query if isinstance(self._query, str) else self._query()
+
+    @property
+    def source(self) -> str:
+        """The frame in a FROM."""
+        return f"({self.query})"
+
+    @property
+    def columns(self) -> list[str]:
+        return [one.name for one in self.fields if not one.hidden]
+
+    @property
+    def schema(self) -> dict[str, Kind]:
+        return {one.name: one.kind for one in self.fields if not one.hidden}
+
+    @property
+    def dtypes(self) -> list[tuple[str, str]]:
+        return [(name, kind.lower()) for name, kind in self.sparkSession.types(self.query)]
+
+    def __getitem__(self, name: str) -> LocalColumn:
+        return column(name, self._id)
+
+    # --- of each row
+
+    def select(self, *items: str | LocalColumn | Sequence[str | LocalColumn]) -> LocalFrame:
+        scope = _Fields(self.fields)
+        chosen: list[tuple[str, Written]] = []
+        structs: Written | None = None
+        for item in _flat(items):
+            if isinstance(item, Inline):
+                structs = item.render(scope)
+                chosen.append(("_structs", structs))
+            elif isinstance(item, LocalColumn):
+                chosen.append((item.name, item.render(scope)))
+            elif item == "*":
+                chosen += [(one.name, Written(one.sql, one.kind)) for one in self.fields if not one.hidden]
+            elif item.endswith(".*"):
+                struct = scope.resolve(item.removesuffix(".*"), None)
+                assert isinstance(struct.kind, dict), item
+                chosen += [(name, member(struct, [name])) for name in struct.kind]
+            else:
+                chosen.append((item.rpartition(".")[2], scope.resolve(item, None)))
+        frame = self._selected(scope, chosen)
+        if structs is None:
+            return frame
+        assert isinstance(structs.kind, dict), "inline"
+        return frame.select(*(name for name in frame.columns if name != "_structs"), "_structs.*")
+
+    def withColumn(self, name: str, value: LocalColumn) -> LocalFrame:
+        return self.withColumns({name: value})
+
+    def withColumns(self, values: Mapping[str, LocalColumn]) -> LocalFrame:
+        kept = [values[name].alias(name) if name in values else self[name] for name in self.columns]
+        return self.select(*kept, *(value.alias(name) for name, value in values.items() if name not in self.columns))
+
+    def withColumnRenamed(self, old: str, new: str) -> LocalFrame:
+        return self.withColumnsRenamed({old: new})
+
+    def withColumnsRenamed(self, names: Mapping[str, str]) -> LocalFrame:
+        return self.select(*(self[name].alias(names.get(name, name)) for name in self.columns))
+
+    def drop(self, *names: str) -> LocalFrame:
+        return self.select(*(self[name] for name in self.columns if name not in names))
+
+    def where(self, condition: str | LocalColumn) -> LocalFrame:
+        """condition: a text is the name of a column, or SQL that is the same in Spark and in DuckDB."""
+        scope = _Fields(self.fields)
+        if isinstance(condition, str) and condition.replace(".", "").isidentifier() and condition != "false":
+            condition = column(condition)
+        text = condition if isinstance(condition, str) else condition.render(scope).sql
+        names = ", ".join(one.sql for one in self.fields)
+        return self._made(f"SELECT {names} FROM {scope.source(self)} WHERE {text}", self.fields)
+
+    def _selected(self, scope: _Fields, chosen: Sequence[tuple[str, Written]], tail: str = "") -> LocalFrame:
+        text = ", ".join(f"{value.sql} AS {identifier(name)}" for name, value in chosen)
+        fields = [Field(name, identifier(name), value.kind) for name, value in chosen]
+        return self._made(f"SELECT {text} FROM {scope.source(self)}{tail}", fields)
+
+    def _made(self, query: str | Callable[[], str], fields: Iterable[Field]) -> LocalFrame:
+        return LocalFrame(self.sparkSession, query, fields)
+
+    # --- of several rows
+
+    def groupBy(self, *keys: str | LocalColumn) -> _Groups:
+        return _Groups(self, [*map(column, keys)])
+
+    def agg(self, *values: LocalColumn) -> LocalFrame:
+        return self.groupBy().agg(*values)
+
+    def distinct(self) -> LocalFrame:
+        return self._made(f"SELECT DISTINCT * FROM {self.source}", self.fields)
+
+    def unionByName(self, other: LocalFrame) -> LocalFrame:
+        theirs = other.select(*(other[name] for name in self.columns))
+        kinds = zip(self.fields, theirs.fields, strict=True)
+        fields = [Field(one.name, one.sql, one.kind if one.kind is not None else same.kind) for one, same in kinds]
+        return self._made(f"{self.query} UNION ALL {theirs.query}", fields)
+
+    def exceptAll(self, other: LocalFrame) -> LocalFrame:
+        return self._made(f"({self.query}) EXCEPT ALL ({other.query})", self.fields)
+
+    def join(self, other: LocalFrame, on: str | LocalColumn | Sequence[Any], how: str = "inner") -> LocalFrame:
+        """The joined rows. on: names that both have, which are there once then, or conditions."""
+        conditions = [on] if isinstance(on, (str, LocalColumn)) else [*on]
+        names = [one for one in conditions if isinstance(one, str)]
+        left = [Field(one.name, f"l.{one.sql}", one.kind, one.frames) for one in self.fields]
+        right = [Field(one.name, f"r.{one.sql}", one.kind, one.frames) for one in other.fields]
+        scope = _Fields([*left, *right], None)
+        tests = [f"l.{identifier(name)} = r.{identifier(name)}" for name in names]
+        tests += [one.render(scope).sql for one in conditions if isinstance(one, LocalColumn)]
+        if how in ("left_semi", "left_anti"):
+            kind = how.removeprefix("left_").upper()
+            query = f"SELECT l.* FROM {self.source} l {kind} JOIN {other.source} r ON {' AND '.join(tests)}"
+            return self._made(query, self.fields)
+        merged = "coalesce(l.{0}, r.{0})" if how == "full" else "l.{0}"
+        named = [
+            replace(one, sql=merged.format(identifier(one.name))) if one.name in names else one for one in left
+        ] + [one for one in right if one.name not in names]
+        # Both frames may have a column of the same name.
+        fields = [
+            replace(one, sql=f"_j{place}" if one in right else identifier(one.name)) for place, one in enumerate(named)
+        ]
+        text = ", ".join(f"{one.sql} AS {field.sql}" for one, field in zip(named, fields, strict=True))
+        query = f"SELECT {text} FROM {self.source} l {how.upper()} JOIN {other.source} r ON {' AND '.join(tests)}"
+        return self._made(query, fields)
+
+    @property
+    def na(self) -> _Nulls:
+        return _Nulls(self)
+
+    def alias(self, name: str) -> LocalFrame:
+        return self._made(self._query, [_from(one, name) for one in self.fields])
+
+    def sortWithinPartitions(self, *names: str) -> LocalFrame:
+        order = ", ".join(order_key(identifier(name)) for name in names)
+        return self._made(f"SELECT * FROM {self.source} ORDER BY {order}", self.fields)
+
+    def repartition(self, *keys: Any) -> LocalFrame:
+        """Itself: there are no partitions."""
+        return self
+
+    # --- kept and read
+
+    def localCheckpoint(self, eager: bool = False) -> LocalFrame:
+        """The same rows, computed once, when they are first used."""
+        return self._made(lambda: f"SELECT * FROM {self.sparkSession.keep(self.query)}", self.fields)
+
+    def persist(self) -> LocalFrame:
+        return self.localCheckpoint()
+
+    def unpersist(self) -> LocalFrame:
+        """Itself: what was kept is freed with the session."""
+        return self
+
+    def collect(self) -> list[LocalRow]:
+        names, rows = self.sparkSession.rows(self.query)
+        return [LocalRow(zip(names, row, strict=True)) for row in rows]
+
+    def first(self) -> LocalRow | None:
+        return next(iter(self.collect()), None)
+
+    @property
+    def write(self) -> _Writer:
+        return _Writer(self)
+
+
+class LocalRow(dict[str, Any]):
+    """A row by the names of its columns."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+    def asDict(self) -> dict[str, Any]:
+        return dict(self)
+
+
+@dataclass(frozen=True)
+class _Groups:
+    frame: LocalFrame
+    keys: Sequence[LocalColumn]
+
+    def agg(self, *values: LocalColumn) -> LocalFrame:
+        scope = _Fields(self.frame.fields)
+        chosen = [(one.name, one.render(scope)) for one in (*self.keys, *values)]
+        places = ", ".join(str(place) for place in range(1, len(self.keys) + 1))
+        return self.frame._selected(scope, chosen, f" GROUP BY {places}" if places else "")
+
+
+@dataclass(frozen=True)
+class _Nulls:
+    frame: LocalFrame
+
+    def fill(self, value: Any, names: Iterable[str]) -> LocalFrame:
+        filled = {name: coalesce(self.frame[name], constant(value)) for name in names if name in self.frame.columns}
+        return self.frame.withColumns(filled)
+
+
+@dataclass(frozen=True)
+class _Writer:
+    frame: LocalFrame
+
+    def mode(self, mode: str) -> _Writer:
+        return self
+
+    def parquet(self, url: str) -> None:
+        """Writes the rows into one file of a folder, and removes what was in it."""
+        folder = local_path(url)
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        self.frame.sparkSession.write(self.frame.query, folder / f"part-{uuid4().hex}.parquet")
+
+
+def local_path(url: str) -> Path:
+    """The path of a URL of a file, as `Lake.spark` makes it, or of a path."""
+    return Path(url.removeprefix("file://")) if url.startswith("file://") else Path(url)
+
+
+def _from(one: Field, frame: str) -> Field:
+    return replace(one, frames=one.frames | {frame})
+
+
+def _flat(items: Iterable[Any]) -> Iterable[str | LocalColumn]:
+    for item in items:
+        if isinstance(item, (list, tuple)):
+            yield from item
+        else:
+            yield item

@@ -1,0 +1,381 @@
+"""Functions of columns as SQL: what PySpark's `functions` offer, as far as the definitions of the fleet use them.
+
+Names, arguments and results are Spark's: a text is the name of a column, except where Spark takes a value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from lamplighter.cloud_sync.fleet.local.columns import (
+    Aggregate,
+    Case,
+    LocalColumn,
+    Scope,
+    Written,
+    column,
+    constant,
+    literal,
+    sort_key,
+    variable,
+)
+from lamplighter.cloud_sync.fleet.local.kinds import TIME, Kind, ListOf, columns_of, json_structure, text_literal
+
+Name = str | LocalColumn
+
+col = column
+lit = constant
+
+
+def expr(text: str) -> LocalColumn:
+    """SQL that is the same in Spark and in DuckDB, such as ``INTERVAL 1 DAY``."""
+    return LocalColumn(lambda scope: Written(text))
+
+
+def broadcast(frame: Any) -> Any:
+    return frame
+
+
+def when(condition: LocalColumn, value: Any) -> Case:
+    return Case([(condition, constant(value))])
+
+
+def _call(text: str, kind: Kind = None) -> Callable[..., LocalColumn]:
+    """A function of columns by its SQL, in which {0} is the first one."""
+
+    def call(*columns: Name) -> LocalColumn:
+        found = [*map(column, columns)]
+        return LocalColumn(lambda scope: Written(text.format(*(one.render(scope).sql for one in found)), kind))
+
+    return call
+
+
+def _quoted(text: str) -> str:
+    """A text in the SQL of `_call`."""
+    return text_literal(text).replace("{", "{{").replace("}", "}}")
+
+
+def _written(columns: tuple[Name, ...], join: Callable[[list[Written]], Written]) -> LocalColumn:
+    found = [*map(column, columns)]
+    return LocalColumn(lambda scope: join([one.render(scope) for one in found]))
+
+
+# --- of values ----------------------------------------------------------------------------------------------
+
+abs = _call("abs({0})")
+length = _call("length({0})")
+upper = _call("upper({0})")
+hour = _call("hour({0})")
+unix_micros = _call("epoch_us({0})", "BIGINT")
+timestamp_micros = _call("make_timestamp({0})", TIME)
+
+
+def coalesce(*columns: Name) -> LocalColumn:
+    return _written(columns, lambda values: Written(f"coalesce({_list(values)})", _kind(values)))
+
+
+def greatest(*columns: Name) -> LocalColumn:
+    return _written(columns, lambda values: Written(f"greatest({_list(values)})", _kind(values)))
+
+
+def least(*columns: Name) -> LocalColumn:
+    return _written(columns, lambda values: Written(f"least({_list(values)})", _kind(values)))
+
+
+def date_trunc(period: str, time: Name) -> LocalColumn:
+    return _call(f"date_trunc('{period}', {{0}})", TIME)(time)
+
+
+def sequence(first: Name, last: Name, step: LocalColumn) -> LocalColumn:
+    return _call("generate_series({0}, {1}, {2})", ListOf(TIME))(first, last, step)
+
+
+# --- of texts -----------------------------------------------------------------------------------------------
+
+startswith = _call("starts_with({0}, {1})", "BOOLEAN")
+btrim = _call("trim({0}, {1})", "VARCHAR")
+
+
+def substring(text: Name, place: Any, length: Any) -> LocalColumn:
+    # DuckDB would read backwards for a negative length.
+    return _call("substring({0}, {1}, greatest({2}, 0))", "VARCHAR")(text, constant(place), constant(length))
+
+
+def substring_index(text: Name, sign: str, count: int) -> LocalColumn:
+    """What follows the last so many signs, from the right."""
+    if count >= 0:
+        raise ValueError(f"substring_index({count}): only from the right")
+    split = f"string_split({{0}}, {_quoted(sign)})"
+    if count == -1:
+        return _call(f"{split}[-1]", "VARCHAR")(text)
+    return _call(f"array_to_string({split}[{count}:], {_quoted(sign)})", "VARCHAR")(text)
+
+
+def instr(text: Name, part: str) -> LocalColumn:
+    return _call(f"instr({{0}}, {_quoted(part)})")(text)
+
+
+def concat_ws(sign: str, *columns: Name) -> LocalColumn:
+    return _written(columns, lambda values: Written(f"concat_ws({text_literal(sign)}, {_list(values)})", "VARCHAR"))
+
+
+def format_string(form: str, value: Name) -> LocalColumn:
+    """One number in a text. Halves are rounded up, as Java does."""
+    digits = re.search(r"%\.(\d)f", form)
+    rounded = f"round({{0}}, {digits[1]})" if digits else "{0}"
+    return _call(f"printf({_quoted(form)}, {rounded})", "VARCHAR")(value)
+
+
+def get_json_object(text: Name, path: str) -> LocalColumn:
+    """What is at a path; null if the text is no JSON."""
+    found = f"json_extract_string({{0}}, {_quoted(path)})"
+    return _call(f"(CASE WHEN json_valid({{0}}) THEN {found} END)", "VARCHAR")(text)
+
+
+def from_json(text: Name, ddl: str) -> LocalColumn:
+    kind: Kind = columns_of(ddl)
+    return _call(f"from_json({{0}}, {_quoted(json_structure(kind))})", kind)(text)
+
+
+# --- of lists, structs and maps -----------------------------------------------------------------------------
+
+
+def struct(*columns: Name) -> LocalColumn:
+    found = [*map(column, columns)]
+
+    def render(scope: Scope) -> Written:
+        values = {one.name or f"col{place}": one.render(scope) for place, one in enumerate(found, 1)}
+        members = ", ".join(f"{text_literal(name)}: {value.sql}" for name, value in values.items())
+        kinds: Kind = {name: value.kind for name, value in values.items()}
+        return Written(f"{{{members}}}", kinds, tuple(value.sql for value in values.values()))
+
+    return LocalColumn(render)
+
+
+def array(*columns: Name) -> LocalColumn:
+    return _written(columns, lambda values: Written(f"[{_list(values)}]", ListOf(_kind(values))))
+
+
+def create_map(*columns: Name) -> LocalColumn:
+    def pairs(values: list[Written]) -> Written:
+        entries = zip(values[::2], values[1::2], strict=True)
+        return Written(f"MAP {{{', '.join(f'{key.sql}: {value.sql}' for key, value in entries)}}}", "MAP")
+
+    return _written(columns, pairs)
+
+
+def try_element_at(many: Name, key: LocalColumn) -> LocalColumn:
+    """A member of a list, from 1 on or from -1 back, or a value of a map; null if there is none."""
+    return _written((many, key), lambda values: Written(f"{values[0].sql}[{values[1].sql}]", _member(values[0])))
+
+
+def get(many: Name, place: Any) -> LocalColumn:
+    """A member of a list, from 0 on; null if there is none."""
+
+    def member(values: list[Written]) -> Written:
+        many, place = values
+        if place.sql.isdecimal():
+            return Written(f"{many.sql}[{int(place.sql) + 1}]", _member(many))
+        return Written(f"(CASE WHEN {place.sql} >= 0 THEN {many.sql}[{place.sql} + 1] END)", _member(many))
+
+    return _written((column(many), constant(place)), member)
+
+
+def concat(*columns: Name) -> LocalColumn:
+    """Texts or lists; null if one of them is."""
+    return _written(columns, lambda values: Written(f"({' || '.join(one.sql for one in values)})", _kind(values)))
+
+
+size = _call("len({0})")
+array_distinct = _call("list_distinct({0})")
+arrays_overlap = _call("list_has_any({0}, {1})", "BOOLEAN")
+
+
+def flatten(many: Name) -> LocalColumn:
+    return _written((many,), lambda values: Written(f"flatten({values[0].sql})", _member(values[0])))
+
+
+def sort_array(many: Name) -> LocalColumn:
+    return _same_kind("list_sort({0}, 'ASC', 'NULLS FIRST')", many)
+
+
+def array_except(many: Name, others: Name) -> LocalColumn:
+    """The different members that the other list does not have; null is a member like others."""
+    name, _ = variable(None)
+    kept = f"list_filter({{0}}, lambda {name}: CASE WHEN {name} IS NULL THEN len({{1}}) = list_count({{1}}) ELSE "
+    kept += f"NOT list_contains({{1}}, {name}) END)"
+    # `list_distinct` would leave out null.
+    return _call(f"(list_distinct({kept}) || list_filter({kept}, lambda {name}: {name} IS NULL)[:1])")(many, others)
+
+
+def array_contains(many: Name, value: Any) -> LocalColumn:
+    return _call("list_contains({0}, {1})", "BOOLEAN")(many, constant(value))
+
+
+def array_position(many: Name, value: Any) -> LocalColumn:
+    """From 1 on; 0 if it is not there."""
+    return _call("(CASE WHEN {0} IS NOT NULL THEN coalesce(list_position({0}, {1}), 0) END)")(many, constant(value))
+
+
+def transform(many: Name, change: Callable[[LocalColumn], LocalColumn]) -> LocalColumn:
+    return _lambda("list_transform", many, change, lambda body, many: ListOf(body.kind))
+
+
+def filter(many: Name, holds: Callable[[LocalColumn], LocalColumn]) -> LocalColumn:
+    return _lambda("list_filter", many, holds, lambda body, many: many.kind)
+
+
+def explode(many: Name) -> LocalColumn:
+    """A row for each member."""
+    return _written((many,), lambda values: Written(f"unnest({values[0].sql})", _member(values[0])))
+
+
+class Inline(LocalColumn):
+    """`inline`: a row for each struct of a list, with its members as columns."""
+
+
+def inline(many: Name) -> LocalColumn:
+    return Inline(explode(many).render)
+
+
+# --- of rows and windows ------------------------------------------------------------------------------------
+
+
+def _aggregate(text: str, kind: Kind = None) -> Callable[[Name], Aggregate]:
+    def aggregate(name: Name) -> Aggregate:
+        value = column(name)
+        return Aggregate(lambda scope, over: Written(text.format(value.render(scope).sql) + over, kind))
+
+    return aggregate
+
+
+sum = _aggregate("sum({0})")
+avg = _aggregate("avg({0})", "DOUBLE")
+bool_or = _aggregate("bool_or({0})", "BOOLEAN")
+count_if = _aggregate("count(*) FILTER (WHERE {0})", "BIGINT")
+
+
+def count(name: Name) -> Aggregate:
+    if isinstance(name, str) and name == "*":
+        return Aggregate(lambda scope, over: Written(f"count(*){over}", "BIGINT"))
+    return _aggregate("count({0})", "BIGINT")(name)
+
+
+def percentile_approx(value: LocalColumn, share: float, accuracy: int) -> Aggregate:
+    """The exact percentile: Spark's is one too for as few values as its accuracy."""
+    return Aggregate(
+        lambda scope, over: Written(f"quantile_disc({value.render(scope).sql}, {literal(share).sql}){over}")
+    )
+
+
+def collect_list(name: Name) -> LocalColumn:
+    value = column(name)
+
+    def render(scope: Scope) -> Written:
+        one = value.render(scope)
+        return Written(f"coalesce(list({one.sql}) FILTER ({one.sql} IS NOT NULL), [])", ListOf(one.kind))
+
+    return LocalColumn(render)
+
+
+def collect_set(name: Name) -> LocalColumn:
+    return _same_kind("list_distinct({0})", collect_list(name))
+
+
+def max(name: Name) -> Aggregate:
+    return _extreme("max", column(name))
+
+
+def min(name: Name) -> Aggregate:
+    return _extreme("min", column(name))
+
+
+def max_by(name: Name, order: Name) -> Aggregate:
+    return _by("arg_max_null", column(name), column(order))
+
+
+def min_by(name: Name, order: Name) -> Aggregate:
+    return _by("arg_min_null", column(name), column(order))
+
+
+def first(name: Name) -> Aggregate:
+    return _of_rows("first({0})", name)
+
+
+def last(name: Name, ignorenulls: bool = False) -> Aggregate:
+    return _of_rows("last_value({0} IGNORE NULLS)" if ignorenulls else "last_value({0})", name)
+
+
+def lag(name: Name) -> Aggregate:
+    return _of_rows("lag({0})", name)
+
+
+def lead(name: Name) -> Aggregate:
+    return _of_rows("lead({0})", name)
+
+
+def _of_rows(text: str, name: Name) -> Aggregate:
+    value = column(name)
+
+    def call(scope: Scope, over: str) -> Written:
+        one = value.render(scope)
+        return Written(text.format(one.sql) + over, one.kind)
+
+    return Aggregate(call)
+
+
+def _extreme(name: str, value: LocalColumn) -> Aggregate:
+    def call(scope: Scope, over: str) -> Written:
+        one = value.render(scope)
+        if isinstance(one.kind, dict):
+            return Written(f"arg_{name}_null({one.sql}, {sort_key(one)}){over}", one.kind)
+        return Written(f"{name}({one.sql}){over}", one.kind)
+
+    return Aggregate(call)
+
+
+def _by(function: str, value: LocalColumn, order: LocalColumn) -> Aggregate:
+    def call(scope: Scope, over: str) -> Written:
+        one = value.render(scope)
+        return Written(f"{function}({one.sql}, {sort_key(order.render(scope))}){over}", one.kind)
+
+    return Aggregate(call)
+
+
+# --- of these functions -------------------------------------------------------------------------------------
+
+
+def _list(values: list[Written]) -> str:
+    return ", ".join(value.sql for value in values)
+
+
+def _kind(values: list[Written]) -> Kind:
+    """The kind of values that have the same one."""
+    return next((value.kind for value in values if value.kind is not None), None)
+
+
+def _member(many: Written) -> Kind:
+    return many.kind.member if isinstance(many.kind, ListOf) else None
+
+
+def _same_kind(text: str, name: Name) -> LocalColumn:
+    return _written((name,), lambda values: Written(text.format(values[0].sql), values[0].kind))
+
+
+def _lambda(
+    function: str,
+    many: Name,
+    body: Callable[[LocalColumn], LocalColumn],
+    kind: Callable[[Written, Written], Kind],
+) -> LocalColumn:
+    source = column(many)
+
+    def render(scope: Scope) -> Written:
+        values = source.render(scope)
+        name, item = variable(_member(values))
+        written = body(item).render(scope)
+        return Written(f"{function}({values.sql}, lambda {name}: {written.sql})", kind(written, values))
+
+    return LocalColumn(render, source.name)

@@ -1,0 +1,135 @@
+"""A session of the engine in this process: DuckDB behind what PySpark's `SparkSession` offers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from lamplighter.cloud_sync.fleet import lazy
+from lamplighter.cloud_sync.fleet.local.frames import Field, LocalFrame, local_path
+from lamplighter.cloud_sync.fleet.local.kinds import TIME, Kind, columns_of, identifier, sql_type, text_literal
+
+_ZONED = "TIMESTAMP WITH TIME ZONE"
+# Types of DuckDB that Spark would have another one for.
+_STORED = {"HUGEINT": "{}::BIGINT", TIME: "make_timestamptz(epoch_us({}))"}
+_names = count()
+
+
+class LocalSession:
+    """Frames over the files of a lake."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        # Asked for by `tables.by_gateway`. There are no partitions.
+        self.conf = {"spark.sql.shuffle.partitions": "1"}
+
+    @property
+    def read(self) -> _Reader:
+        return _Reader(self)
+
+    def range(self, rows: int) -> LocalFrame:
+        return LocalFrame(self, f"SELECT * FROM range({rows}) t(id)", [Field("id", "id", "BIGINT")])
+
+    def types(self, query: str) -> list[tuple[str, str]]:
+        """The columns of a query with DuckDB's types."""
+        return [(name, kind) for name, kind, *_ in self._connection.execute(f"DESCRIBE {query}").fetchall()]
+
+    def keep(self, query: str) -> str:
+        """Runs a query. Returns the name of a table with its rows."""
+        name = f"_kept{next(_names)}"
+        self._connection.execute(f"CREATE TEMP TABLE {name} AS {query}")
+        return name
+
+    def rows(self, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """The names of a query's columns, and its rows."""
+        found = self._connection.execute(query)
+        return [name for name, *_ in found.description], found.fetchall()
+
+    def write(self, query: str, path: Path) -> None:
+        """Writes a query's rows as a Parquet file."""
+        columns = ", ".join(
+            f"{_STORED.get(kind, '{}').format(identifier(name))} AS {identifier(name)}"
+            for name, kind in self.types(query)
+        )
+        self._connection.execute(
+            f"COPY (SELECT {columns} FROM ({query})) TO {text_literal(str(path))} (FORMAT parquet, CODEC zstd)"
+        )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads files. kinds: of the columns that are wanted; None: all that are there."""
+
+    session: LocalSession
+    kinds: dict[str, Kind] | None = None
+
+    def schema(self, columns: str | dict[str, Kind]) -> _Reader:
+        known = columns_of(columns) if isinstance(columns, str) else columns
+        return replace(self, kinds=known if None not in known.values() else None)
+
+    def options(self, **options: str) -> _Reader:
+        """Itself: a file that cannot be read is an error."""
+        return self
+
+    def parquet(self, *paths: str) -> LocalFrame:
+        """Columns that a file does not have are null."""
+        files = _file_list(paths)
+        scan = f"read_parquet({files}, union_by_name = true, hive_partitioning = false)"
+        there = dict(self.session.types(f"SELECT * FROM {scan}"))
+        wanted = self.kinds or {name: TIME if kind == _ZONED else kind for name, kind in there.items()}
+        columns = [f"{_read(name, kind, there.get(name))} AS {identifier(name)}" for name, kind in wanted.items()]
+        fields = [Field(name, identifier(name), kind) for name, kind in wanted.items()]
+        return LocalFrame(self.session, f"SELECT {', '.join(columns)} FROM {scan}", fields)
+
+    def json(self, paths: str | Sequence[str]) -> LocalFrame:
+        """Lines of JSON, and the hidden column ``_metadata`` with the path of their file."""
+        assert self.kinds is not None
+        files = _file_list([paths] if isinstance(paths, str) else paths)
+        types = ", ".join(
+            f"{text_literal(name)}: {text_literal(sql_type(kind, time=_ZONED))}" for name, kind in self.kinds.items()
+        )
+        scan = (
+            f"read_json({files}, format = 'newline_delimited', columns = {{{types}}}, filename = '_path', "
+            f"maximum_object_size = {LINE_BYTES_MAX})"
+        )
+        columns = [f"{_read(name, kind, _ZONED)} AS {identifier(name)}" for name, kind in self.kinds.items()]
+        fields = [Field(name, identifier(name), kind) for name, kind in self.kinds.items()]
+        path = Field("_metadata", "_metadata", {"file_path": "VARCHAR"}, hidden=True)
+        query = f"SELECT {', '.join(columns)}, {{'file_path': _path}} AS _metadata FROM {scan}"
+        return LocalFrame(self.session, query, [*fields, path])
+
+
+# The longest line of a segment: a restored backup is one.
+LINE_BYTES_MAX = 64 << 20
+
+
+def _read(name: str, kind: Kind, there: str | None) -> str:
+    """A column of a file as the frame has it."""
+    if there is None:
+        return f"NULL::{sql_type(kind)}"
+    if kind == TIME and there == _ZONED:
+        return f"make_timestamp(epoch_us({identifier(name)}))"
+    return identifier(name)
+
+
+def _file_list(paths: Iterable[str]) -> str:
+    return f"[{', '.join(text_literal(str(local_path(path))) for path in paths)}]"
+
+
+@contextmanager
+def local_session() -> Iterator[LocalSession]:
+    """A new session. Within it, `lazy.F` and `lazy.Window` are those of this engine."""
+    import duckdb
+
+    with (
+        tempfile.TemporaryDirectory(prefix="lamplighter-fleet-") as folder,
+        duckdb.connect(config={"temp_directory": folder}) as connection,
+        lazy.engine(lazy.LOCAL),
+    ):
+        connection.execute("SET TimeZone = 'UTC'")
+        yield LocalSession(connection)
