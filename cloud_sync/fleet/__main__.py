@@ -45,6 +45,7 @@ _DEMO = "lamplighter.demo"
 _CLOUD = frozenset(
     (
         "deltalake",
+        "duckdb",
         "fsspec",
         "jinja2",
         "matplotlib",

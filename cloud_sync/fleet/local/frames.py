@@ -232,6 +232,10 @@ class LocalFrame:
         """Itself: there are no partitions."""
         return self
 
+    def repartitionByRange(self, *keys: Any) -> LocalFrame:
+        """Itself, as `repartition`."""
+        return self
+
     # --- kept and read
 
     def localCheckpoint(self, eager: bool = False) -> LocalFrame:

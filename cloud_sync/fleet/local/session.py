@@ -23,8 +23,10 @@ _names = count()
 class LocalSession:
     """Frames over the files of a lake."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, error: type[Exception]) -> None:
+        """error: what DuckDB raises."""
         self._connection = connection
+        self.error = error
         # Asked for by `tables.by_gateway`. There are no partitions.
         self.conf = {"spark.sql.shuffle.partitions": "1"}
 
@@ -49,6 +51,14 @@ class LocalSession:
         """The names of a query's columns, and its rows."""
         found = self._connection.execute(query)
         return [name for name, *_ in found.description], found.fetchall()
+
+    def unreadable(self, frame: LocalFrame) -> str | None:
+        """Why not all of the rows can be read, in one line; None if they can."""
+        try:
+            self._connection.execute(f"SELECT max(hash(rows)) FROM {frame.source} rows").fetchall()
+        except self.error as error:
+            return str(error).partition("\n")[0]
+        return None
 
     def write(self, query: str, path: Path) -> None:
         """Writes a query's rows as a Parquet file."""
@@ -132,4 +142,4 @@ def local_session() -> Iterator[LocalSession]:
         lazy.engine(lazy.LOCAL),
     ):
         connection.execute("SET TimeZone = 'UTC'")
-        yield LocalSession(connection)
+        yield LocalSession(connection, duckdb.Error)

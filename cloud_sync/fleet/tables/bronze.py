@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import secrets
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from lamplighter.cloud_sync.fleet.lake import Batches, Lake, Refused, TableBatch
 from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.lazy import F
+from lamplighter.cloud_sync.fleet.local.session import LocalSession
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.segment_rows import SegmentRows, segment_rows
 from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
@@ -28,6 +30,8 @@ from lamplighter.engine.tables import count_text
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
+    from lamplighter.cloud_sync.fleet.local.frames import LocalFrame
 
 _QUADS = "ARRAY<ARRAY<STRING>>"
 # A line of a segment; other members are ignored. Nested members that are text here stay JSON.
@@ -126,6 +130,11 @@ class Ingest:
         self._say(f"batch {name}: {count_text(batch.rows, 'record', ',')} of {count_text(len(new), 'segment', ',')}")
         return batch
 
+    def refuse(self, one: Refused, name: str) -> None:
+        """Writes a batch that has no rows, but why a segment is in none."""
+        self._say(f"refused {one.segment}: {one.reason}")
+        self.bronze.commit(TableBatch(id=name, files=[], rows=0, refused=[one]))
+
     def _segments_of_others(self, name: str) -> set[str]:
         """Segments of batches with other names."""
         # Read once, because there is one writer.
@@ -162,7 +171,47 @@ def ingest_again(
 ) -> TableBatch | None:
     """Ingests segments that the stream left out and that were repaired since."""
     lines = spark.read.schema(LINE).options(**_OPTIONS).json([lake.spark("segments", segment) for segment in segments])
-    return Ingest(lake, say).batch(lines.select("*", "_metadata"), f"again-{secrets.token_hex(6)}")
+    return Ingest(lake, say).batch(lines.select("*", "_metadata"), _new_name("again"))
+
+
+def ingest_landed(
+    engine: LocalSession,
+    lake: Lake,
+    *,
+    files_per_batch: int = FILES_PER_BATCH,
+    again: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Ingests, without a stream, what has landed and is in no batch. again: also what was refused before."""
+    known = {one.segment for batch in table(lake, "bronze").all() for one in batch.refused}
+    new = [segment for segment in unread(lake) if again or segment not in known]
+    landing = Ingest(lake, say)
+    for begin in range(0, len(new), files_per_batch):
+        _ingest_files(engine, landing, new[begin : begin + files_per_batch])
+
+
+def _ingest_files(engine: LocalSession, landing: Ingest, segments: Sequence[str]) -> None:
+    """Writes a batch. Files that cannot be read are refused, in batches of their own."""
+
+    def lines(names: Sequence[str]) -> LocalFrame:
+        return engine.read.schema(LINE).json([landing.lake.spark("segments", name) for name in names])
+
+    try:
+        landing.batch(lines(segments).select("*", "_metadata"), _new_name("local"))
+    except engine.error:
+        # It may have been the disk; so each file is read by itself before one is refused.
+        reasons = {name: engine.unreadable(lines([name])) for name in segments}
+        if not any(reasons.values()):
+            raise
+        for name, reason in reasons.items():
+            if reason is not None:
+                landing.refuse(Refused(name, reason), _new_name("local"))
+        if left := [name for name, reason in reasons.items() if reason is None]:
+            _ingest_files(engine, landing, left)
+
+
+def _new_name(prefix: str) -> str:
+    return f"{prefix}-{secrets.token_hex(6)}"
 
 
 def quad_count(name: str) -> Column:
@@ -291,7 +340,21 @@ def _ingest(arguments: argparse.Namespace, lake: Lake) -> int:
     before = unread(lake)
     # A stream that stays reads more than what has landed now.
     rows = records_named(before) if arguments.every is None else None
-    spark = session.of_arguments(arguments, "ingest", rows=rows)
+    with session.opened(arguments, "ingest", lake, rows=rows) as engine:
+        if isinstance(engine, LocalSession):
+            _ingest_by_rounds(engine, lake, arguments, say)
+        else:
+            _ingest_by_stream(engine, lake, arguments, before, say)
+    left = sorted(set(before) & set(unread(lake)))
+    for segment in left:
+        say(f"not in bronze: {segment}; put a good copy in its place and run ingest --again")
+    print(f"bronze has {count_text(sum(batch.rows for batch in table(lake, 'bronze').live()), 'record', ',')}")
+    return 1 if left else 0
+
+
+def _ingest_by_stream(
+    spark: SparkSession, lake: Lake, arguments: argparse.Namespace, before: Sequence[str], say: Callable[[str], None]
+) -> None:
     if arguments.again and before:
         ingest_again(spark, lake, before, say)
     query = ingest(spark, lake, continuous_s=arguments.every, files_per_batch=arguments.files_per_batch, say=say)
@@ -299,11 +362,19 @@ def _ingest(arguments: argparse.Namespace, lake: Lake) -> int:
         await_end(query)
     except KeyboardInterrupt:
         query.stop()
-    left = sorted(set(before) & set(unread(lake)))
-    for segment in left:
-        say(f"not in bronze: {segment}; put a good copy in its place and run ingest --again")
-    print(f"bronze has {count_text(sum(batch.rows for batch in table(lake, 'bronze').live()), 'record', ',')}")
-    return 1 if left else 0
+
+
+def _ingest_by_rounds(
+    engine: LocalSession, lake: Lake, arguments: argparse.Namespace, say: Callable[[str], None]
+) -> None:
+    again = arguments.again
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            ingest_landed(engine, lake, files_per_batch=arguments.files_per_batch, again=again, say=say)
+            if arguments.every is None:
+                return
+            again = False
+            time.sleep(arguments.every)
 
 
 def await_end(query: StreamingQuery) -> None:
