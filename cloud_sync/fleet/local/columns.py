@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, Protocol, TypeAlias
 
@@ -72,7 +72,7 @@ class LocalColumn:
         return self._map(lambda one: Written(f"({one.sql} IN ({listed}))" if listed else "false", "BOOLEAN"))
 
     def between(self, low: Any, high: Any) -> LocalColumn:
-        return (self >= low) & (self <= high)
+        return self._compared(">=", low)._infix("AND", self._compared("<=", high))
 
     def eqNullSafe(self, other: Any) -> LocalColumn:
         return self._with(other, lambda a, b: Written(f"({a.sql} IS NOT DISTINCT FROM {b.sql})", "BOOLEAN"))
@@ -247,6 +247,8 @@ def literal(value: Any) -> Written:
         return Written(text_literal(value), "VARCHAR")
     if isinstance(value, datetime):
         return Written(f"TIMESTAMP '{value.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}'", "TIMESTAMP")
+    if isinstance(value, timedelta):
+        return Written(f"to_microseconds({value // timedelta(microseconds=1)})")
     if isinstance(value, float):
         # A number with a point would be a decimal.
         return Written(f"'{value!r}'::DOUBLE" if math.isfinite(value) else f"'{value}'::DOUBLE", "DOUBLE")

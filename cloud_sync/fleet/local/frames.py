@@ -6,7 +6,7 @@ A frame is the text of a query and knows its columns. Nothing runs until it is w
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from lamplighter.cloud_sync.fleet.local.columns import LocalColumn, Written, column, constant, member, order_key
 from lamplighter.cloud_sync.fleet.local.functions import Inline, coalesce
+from lamplighter.cloud_sync.fleet.local.functions import count as rows_counted
 from lamplighter.cloud_sync.fleet.local.kinds import Kind, ListOf, identifier
 
 if TYPE_CHECKING:
@@ -94,6 +95,14 @@ class LocalFrame:
         return self._query if isinstance(self._query, str) else self._query()
 
     @property
+    def output(self) -> str:
+        """The query with the columns that its users see."""
+        if all(one.sql == identifier(one.name) and not one.hidden for one in self.fields):
+            return self.query
+        shown = (f"{one.sql} AS {identifier(one.name)}" for one in self.fields if not one.hidden)
+        return f"SELECT {', '.join(shown)} FROM {self.source}"
+
+    @property
     def source(self) -> str:
         """The frame in a FROM."""
         return f"({self.query})"
@@ -108,7 +117,7 @@ class LocalFrame:
 
     @property
     def dtypes(self) -> list[tuple[str, str]]:
-        return [(name, kind.lower()) for name, kind in self.sparkSession.types(self.query)]
+        return [(name, kind.lower()) for name, kind in self.sparkSession.types(self.output)]
 
     def __getitem__(self, name: str) -> LocalColumn:
         return column(name, self._id)
@@ -199,23 +208,27 @@ class LocalFrame:
         left = [Field(one.name, f"l.{one.sql}", one.kind, one.frames) for one in self.fields]
         right = [Field(one.name, f"r.{one.sql}", one.kind, one.frames) for one in other.fields]
         scope = _Fields([*left, *right], None)
-        tests = [f"l.{identifier(name)} = r.{identifier(name)}" for name in names]
+        same = {name: (_Fields(left).resolve(name, None).sql, _Fields(right).resolve(name, None).sql) for name in names}
+        tests = [f"{one} = {another}" for one, another in same.values()]
         tests += [one.render(scope).sql for one in conditions if isinstance(one, LocalColumn)]
         if how in ("left_semi", "left_anti"):
             kind = how.removeprefix("left_").upper()
             query = f"SELECT l.* FROM {self.source} l {kind} JOIN {other.source} r ON {' AND '.join(tests)}"
-            return self._made(query, self.fields)
-        merged = "coalesce(l.{0}, r.{0})" if how == "full" else "l.{0}"
-        named = [
-            replace(one, sql=merged.format(identifier(one.name))) if one.name in names else one for one in left
-        ] + [one for one in right if one.name not in names]
+            return self._made(query, self.fields)._with_first(names)
+        kept = [*left, *(one for one in right if one.name not in names)]
+        keys = {one: f"coalesce({one}, {another})" for one, another in same.values() if how == "full"}
         # Both frames may have a column of the same name.
-        fields = [
-            replace(one, sql=f"_j{place}" if one in right else identifier(one.name)) for place, one in enumerate(named)
-        ]
-        text = ", ".join(f"{one.sql} AS {field.sql}" for one, field in zip(named, fields, strict=True))
+        theirs = {one.sql: f"_j{next(_numbers)}" for one in right}
+        fields = [replace(one, sql=theirs.get(one.sql, one.sql.removeprefix("l."))) for one in kept]
+        pairs = zip(kept, fields, strict=True)
+        text = ", ".join(f"{keys.get(one.sql, one.sql)} AS {field.sql}" for one, field in pairs)
         query = f"SELECT {text} FROM {self.source} l {how.upper()} JOIN {other.source} r ON {' AND '.join(tests)}"
-        return self._made(query, fields)
+        return self._made(query, fields)._with_first(names)
+
+    def _with_first(self, names: Sequence[str]) -> LocalFrame:
+        """The same frame, with some columns before the others."""
+        fields = sorted(self.fields, key=lambda one: names.index(one.name) if one.name in names else len(names))
+        return self._made(f"SELECT {', '.join(one.sql for one in fields)} FROM {self.source}", fields)
 
     @property
     def na(self) -> _Nulls:
@@ -224,9 +237,17 @@ class LocalFrame:
     def alias(self, name: str) -> LocalFrame:
         return self._made(self._query, [_from(one, name) for one in self.fields])
 
-    def sortWithinPartitions(self, *names: str) -> LocalFrame:
-        order = ", ".join(order_key(identifier(name)) for name in names)
-        return self._made(f"SELECT * FROM {self.source} ORDER BY {order}", self.fields)
+    def orderBy(self, *keys: str | LocalColumn) -> LocalFrame:
+        scope = _Fields(self.fields)
+        order = ", ".join(order_key(column(key).render(scope).sql) for key in keys)
+        names = ", ".join(one.sql for one in self.fields)
+        return self._made(f"SELECT {names} FROM {scope.source(self)} ORDER BY {order}", self.fields)
+
+    def sortWithinPartitions(self, *keys: str | LocalColumn) -> LocalFrame:
+        return self.orderBy(*keys)
+
+    def limit(self, rows: int) -> LocalFrame:
+        return self._made(f"SELECT * FROM {self.source} LIMIT {rows}", self.fields)
 
     def repartition(self, *keys: Any) -> LocalFrame:
         """Itself: there are no partitions."""
@@ -250,25 +271,42 @@ class LocalFrame:
         return self
 
     def collect(self) -> list[LocalRow]:
-        names, rows = self.sparkSession.rows(self.query)
-        return [LocalRow(zip(names, row, strict=True)) for row in rows]
+        return [*self.toLocalIterator()]
+
+    def toLocalIterator(self, prefetchPartitions: bool = False) -> Iterator[LocalRow]:
+        names, rows = self.sparkSession.rows(self.output)
+        return (LocalRow(names, row) for row in rows)
 
     def first(self) -> LocalRow | None:
         return next(iter(self.collect()), None)
+
+    def count(self) -> int:
+        ((number,),) = self.sparkSession.rows(f"SELECT count(*) FROM {self.source}")[1]
+        return int(number)
 
     @property
     def write(self) -> _Writer:
         return _Writer(self)
 
 
-class LocalRow(dict[str, Any]):
-    """A row by the names of its columns."""
+class LocalRow(tuple[Any, ...]):
+    """A row, by the names or the places of its columns."""
+
+    _names: Sequence[str]
+
+    def __new__(cls, names: Sequence[str], values: Iterable[Any]) -> LocalRow:
+        row = super().__new__(cls, values)
+        row._names = names
+        return row
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(self._names.index(key) if isinstance(key, str) else key)
 
     def __getattr__(self, name: str) -> Any:
         return self[name]
 
     def asDict(self) -> dict[str, Any]:
-        return dict(self)
+        return dict(zip(self._names, self, strict=True))
 
 
 @dataclass(frozen=True)
@@ -281,6 +319,9 @@ class _Groups:
         chosen = [(one.name, one.render(scope)) for one in (*self.keys, *values)]
         places = ", ".join(str(place) for place in range(1, len(self.keys) + 1))
         return self.frame._selected(scope, chosen, f" GROUP BY {places}" if places else "")
+
+    def count(self) -> LocalFrame:
+        return self.agg(rows_counted("*").alias("count"))
 
 
 @dataclass(frozen=True)
@@ -305,7 +346,7 @@ class _Writer:
         if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
-        self.frame.sparkSession.write(self.frame.query, folder / f"part-{uuid4().hex}.parquet")
+        self.frame.sparkSession.write(self.frame.output, folder / f"part-{uuid4().hex}.parquet")
 
 
 def local_path(url: str) -> Path:

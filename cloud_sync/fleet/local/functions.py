@@ -9,15 +9,61 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from lamplighter.cloud_sync.fleet.local.aggregates import (
+    avg as avg,
+)
+from lamplighter.cloud_sync.fleet.local.aggregates import (
+    bool_or as bool_or,
+)
+from lamplighter.cloud_sync.fleet.local.aggregates import (
+    collect_list as collect_list,
+)
+from lamplighter.cloud_sync.fleet.local.aggregates import (
+    collect_set as collect_set,
+)
+from lamplighter.cloud_sync.fleet.local.aggregates import (
+    count as count,
+)
+from lamplighter.cloud_sync.fleet.local.aggregates import (
+    count_if as count_if,
+)
+from lamplighter.cloud_sync.fleet.local.aggregates import (
+    first as first,
+)
+from lamplighter.cloud_sync.fleet.local.aggregates import (
+    lag as lag,
+)
+from lamplighter.cloud_sync.fleet.local.aggregates import (
+    last as last,
+)
+from lamplighter.cloud_sync.fleet.local.aggregates import (
+    lead as lead,
+)
+from lamplighter.cloud_sync.fleet.local.aggregates import (
+    max as max,
+)
+from lamplighter.cloud_sync.fleet.local.aggregates import (
+    max_by as max_by,
+)
+from lamplighter.cloud_sync.fleet.local.aggregates import (
+    min as min,
+)
+from lamplighter.cloud_sync.fleet.local.aggregates import (
+    min_by as min_by,
+)
+from lamplighter.cloud_sync.fleet.local.aggregates import (
+    percentile_approx as percentile_approx,
+)
+from lamplighter.cloud_sync.fleet.local.aggregates import (
+    sum as sum,
+)
 from lamplighter.cloud_sync.fleet.local.columns import (
-    Aggregate,
     Case,
     LocalColumn,
     Scope,
     Written,
     column,
     constant,
-    literal,
     sort_key,
     variable,
 )
@@ -84,6 +130,15 @@ def least(*columns: Name) -> LocalColumn:
     return _written(columns, lambda values: Written(f"least({_list(values)})", _kind(values)))
 
 
+def try_divide(value: Name, by: Name) -> LocalColumn:
+    """The quotient; null for a division by zero."""
+    return _call("({0} / nullif({1}, 0))", "DOUBLE")(value, by)
+
+
+def desc(name: Name) -> LocalColumn:
+    return column(name).desc()
+
+
 def date_trunc(period: str, time: Name) -> LocalColumn:
     return _call(f"date_trunc('{period}', {{0}})", TIME)(time)
 
@@ -100,7 +155,9 @@ btrim = _call("trim({0}, {1})", "VARCHAR")
 
 def substring(text: Name, place: Any, length: Any) -> LocalColumn:
     # DuckDB would read backwards for a negative length.
-    return _call("substring({0}, {1}, greatest({2}, 0))", "VARCHAR")(text, constant(place), constant(length))
+    return _call("substring({0}, {1}, CASE WHEN {2} < 0 THEN 0 ELSE {2} END)", "VARCHAR")(
+        text, constant(place), constant(length)
+    )
 
 
 def substring_index(text: Name, sign: str, count: int) -> LocalColumn:
@@ -113,6 +170,13 @@ def substring_index(text: Name, sign: str, count: int) -> LocalColumn:
     return _call(f"array_to_string({split}[{count}:], {_quoted(sign)})", "VARCHAR")(text)
 
 
+def split(text: Name, sign: str) -> LocalColumn:
+    """The parts between signs. Spark would take it as a regular expression."""
+    if re.escape(sign) != sign:
+        raise ValueError(f"split({sign!r}): only at a sign that is none of regular expressions")
+    return _call(f"string_split({{0}}, {_quoted(sign)})", ListOf("VARCHAR"))(text)
+
+
 def instr(text: Name, part: str) -> LocalColumn:
     return _call(f"instr({{0}}, {_quoted(part)})")(text)
 
@@ -122,10 +186,14 @@ def concat_ws(sign: str, *columns: Name) -> LocalColumn:
 
 
 def format_string(form: str, value: Name) -> LocalColumn:
-    """One number in a text. Halves are rounded up, as Java does."""
-    digits = re.search(r"%\.(\d)f", form)
-    rounded = f"round({{0}}, {digits[1]})" if digits else "{0}"
-    return _call(f"printf({_quoted(form)}, {rounded})", "VARCHAR")(value)
+    """One number in a text, without an exponent. Halves are rounded up, as Java does."""
+    place = re.search(r"%\.(\d)f", form)
+    if place is None:
+        raise ValueError(f"format_string({form!r}): only with %.0f and the like")
+    digits = int(place[1])
+    missing = form.replace(place[0], "null"[:digits]).replace("%%", "%")
+    printed = f"printf({_quoted(form)}, round({{0}}, {digits}))"
+    return _call(f"coalesce({printed}, {_quoted(missing)})", "VARCHAR")(value)
 
 
 def get_json_object(text: Name, path: str) -> LocalColumn:
@@ -171,6 +239,11 @@ def try_element_at(many: Name, key: LocalColumn) -> LocalColumn:
     return _written((many, key), lambda values: Written(f"{values[0].sql}[{values[1].sql}]", _member(values[0])))
 
 
+def element_at(many: Name, place: Any) -> LocalColumn:
+    """As `try_element_at`; Spark would refuse a place that is not there."""
+    return try_element_at(many, constant(place))
+
+
 def get(many: Name, place: Any) -> LocalColumn:
     """A member of a list, from 0 on; null if there is none."""
 
@@ -190,7 +263,12 @@ def concat(*columns: Name) -> LocalColumn:
 
 size = _call("len({0})")
 array_distinct = _call("list_distinct({0})")
-arrays_overlap = _call("list_has_any({0}, {1})", "BOOLEAN")
+arrays_overlap = _call(
+    # Without a common member, it is unknown whether one is hidden behind a null.
+    "(CASE WHEN list_has_any({0}, {1}) THEN true WHEN len({0}) > 0 AND len({1}) > 0 "
+    "AND (len({0}) > list_count({0}) OR len({1}) > list_count({1})) THEN NULL ELSE list_has_any({0}, {1}) END)",
+    "BOOLEAN",
+)
 
 
 def flatten(many: Name) -> LocalColumn:
@@ -198,7 +276,16 @@ def flatten(many: Name) -> LocalColumn:
 
 
 def sort_array(many: Name) -> LocalColumn:
-    return _same_kind("list_sort({0}, 'ASC', 'NULLS FIRST')", many)
+    """In ascending order."""
+
+    def ordered(values: list[Written]) -> Written:
+        name, _ = variable(None)
+        key = sort_key(Written(name, _member(values[0])))
+        keyed = f"list_transform({values[0].sql}, lambda {name}: {{'key': {key}, 'value': {name}}})"
+        text = f"list_transform(list_sort({keyed}, 'ASC', 'NULLS FIRST'), lambda {name}: {name}.value)"
+        return Written(text, values[0].kind)
+
+    return _written((many,), ordered)
 
 
 def array_except(many: Name, others: Name) -> LocalColumn:
@@ -240,110 +327,6 @@ def inline(many: Name) -> LocalColumn:
     return Inline(explode(many).render)
 
 
-# --- of rows and windows ------------------------------------------------------------------------------------
-
-
-def _aggregate(text: str, kind: Kind = None) -> Callable[[Name], Aggregate]:
-    def aggregate(name: Name) -> Aggregate:
-        value = column(name)
-        return Aggregate(lambda scope, over: Written(text.format(value.render(scope).sql) + over, kind))
-
-    return aggregate
-
-
-sum = _aggregate("sum({0})")
-avg = _aggregate("avg({0})", "DOUBLE")
-bool_or = _aggregate("bool_or({0})", "BOOLEAN")
-count_if = _aggregate("count(*) FILTER (WHERE {0})", "BIGINT")
-
-
-def count(name: Name) -> Aggregate:
-    if isinstance(name, str) and name == "*":
-        return Aggregate(lambda scope, over: Written(f"count(*){over}", "BIGINT"))
-    return _aggregate("count({0})", "BIGINT")(name)
-
-
-def percentile_approx(value: LocalColumn, share: float, accuracy: int) -> Aggregate:
-    """The exact percentile: Spark's is one too for as few values as its accuracy."""
-    return Aggregate(
-        lambda scope, over: Written(f"quantile_disc({value.render(scope).sql}, {literal(share).sql}){over}")
-    )
-
-
-def collect_list(name: Name) -> LocalColumn:
-    value = column(name)
-
-    def render(scope: Scope) -> Written:
-        one = value.render(scope)
-        return Written(f"coalesce(list({one.sql}) FILTER ({one.sql} IS NOT NULL), [])", ListOf(one.kind))
-
-    return LocalColumn(render)
-
-
-def collect_set(name: Name) -> LocalColumn:
-    return _same_kind("list_distinct({0})", collect_list(name))
-
-
-def max(name: Name) -> Aggregate:
-    return _extreme("max", column(name))
-
-
-def min(name: Name) -> Aggregate:
-    return _extreme("min", column(name))
-
-
-def max_by(name: Name, order: Name) -> Aggregate:
-    return _by("arg_max_null", column(name), column(order))
-
-
-def min_by(name: Name, order: Name) -> Aggregate:
-    return _by("arg_min_null", column(name), column(order))
-
-
-def first(name: Name) -> Aggregate:
-    return _of_rows("first({0})", name)
-
-
-def last(name: Name, ignorenulls: bool = False) -> Aggregate:
-    return _of_rows("last_value({0} IGNORE NULLS)" if ignorenulls else "last_value({0})", name)
-
-
-def lag(name: Name) -> Aggregate:
-    return _of_rows("lag({0})", name)
-
-
-def lead(name: Name) -> Aggregate:
-    return _of_rows("lead({0})", name)
-
-
-def _of_rows(text: str, name: Name) -> Aggregate:
-    value = column(name)
-
-    def call(scope: Scope, over: str) -> Written:
-        one = value.render(scope)
-        return Written(text.format(one.sql) + over, one.kind)
-
-    return Aggregate(call)
-
-
-def _extreme(name: str, value: LocalColumn) -> Aggregate:
-    def call(scope: Scope, over: str) -> Written:
-        one = value.render(scope)
-        if isinstance(one.kind, dict):
-            return Written(f"arg_{name}_null({one.sql}, {sort_key(one)}){over}", one.kind)
-        return Written(f"{name}({one.sql}){over}", one.kind)
-
-    return Aggregate(call)
-
-
-def _by(function: str, value: LocalColumn, order: LocalColumn) -> Aggregate:
-    def call(scope: Scope, over: str) -> Written:
-        one = value.render(scope)
-        return Written(f"{function}({one.sql}, {sort_key(order.render(scope))}){over}", one.kind)
-
-    return Aggregate(call)
-
-
 # --- of these functions -------------------------------------------------------------------------------------
 
 
@@ -358,10 +341,6 @@ def _kind(values: list[Written]) -> Kind:
 
 def _member(many: Written) -> Kind:
     return many.kind.member if isinstance(many.kind, ListOf) else None
-
-
-def _same_kind(text: str, name: Name) -> LocalColumn:
-    return _written((name,), lambda values: Written(text.format(values[0].sql), values[0].kind))
 
 
 def _lambda(

@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import lazy
 from lamplighter.cloud_sync.fleet.local.frames import Field, LocalFrame, local_path
 from lamplighter.cloud_sync.fleet.local.kinds import TIME, Kind, columns_of, identifier, sql_type, text_literal
+
+if TYPE_CHECKING:
+    from pyarrow import Table
 
 _ZONED = "TIMESTAMP WITH TIME ZONE"
 # Types of DuckDB that Spark would have another one for.
@@ -34,6 +37,13 @@ class LocalSession:
     def read(self) -> _Reader:
         return _Reader(self)
 
+    def createDataFrame(self, rows: Table, columns: str) -> LocalFrame:
+        """rows: of Arrow."""
+        name = f"_given{next(_names)}"
+        self._connection.register(name, rows)
+        fields = [Field(name, identifier(name), kind) for name, kind in columns_of(columns).items()]
+        return LocalFrame(self, f"SELECT * FROM {name}", fields)
+
     def range(self, rows: int) -> LocalFrame:
         return LocalFrame(self, f"SELECT * FROM range({rows}) t(id)", [Field("id", "id", "BIGINT")])
 
@@ -47,10 +57,10 @@ class LocalSession:
         self._connection.execute(f"CREATE TEMP TABLE {name} AS {query}")
         return name
 
-    def rows(self, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """The names of a query's columns, and its rows."""
+    def rows(self, query: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+        """The names of a query's columns, and its rows. They are read before the next query runs."""
         found = self._connection.execute(query)
-        return [name for name, *_ in found.description], found.fetchall()
+        return [name for name, *_ in found.description], iter(found.fetchone, None)
 
     def unreadable(self, frame: LocalFrame) -> str | None:
         """Why not all of the rows can be read, in one line; None if they can."""
@@ -142,4 +152,5 @@ def local_session() -> Iterator[LocalSession]:
         lazy.engine(lazy.LOCAL),
     ):
         connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET enable_progress_bar = false")
         yield LocalSession(connection, duckdb.Error)
