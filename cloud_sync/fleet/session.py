@@ -96,8 +96,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=("spark", "local", "auto"),
         default="spark",
-        help="spark (the default); local: DuckDB in this process, for ingest, silver, jobs, report, state and compact over "
-        f"a folder; auto: local for up to {ROWS_LOCAL:,} new records or readings, where it can",
+        help="spark (the default); local: DuckDB in this process, for ingest, silver, jobs, report, state and compact "
+        f"over a folder; auto: local for up to {ROWS_LOCAL:,} new records or readings, where it can",
     )
     group = parser.add_argument_group("Spark (leave these out under spark-submit)")
     group.add_argument(
