@@ -114,10 +114,10 @@ def _medians(rounds: Sequence[dict[str, Measured]]) -> dict[str, Measured]:
 def _in_process(work: Callable[..., Any], *arguments: Any) -> tuple[Measured, Any]:
     """What a function costs in a new process, and what it returns."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(_measured, work, *arguments).result()
+        return pool.submit(_measure, work, *arguments).result()
 
 
-def _measured(work: Callable[..., Any], *arguments: Any) -> tuple[Measured, Any]:
+def _measure(work: Callable[..., Any], *arguments: Any) -> tuple[Measured, Any]:
     results = []
     cost: Cost = cost_of(lambda: results.append(work(*arguments)))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

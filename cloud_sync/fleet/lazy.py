@@ -16,7 +16,7 @@ __all__ = ["LOCAL", "F", "Window", "engine", "pa", "pc"]
 
 # Where an engine has its functions and its `Window`.
 _SPARK = ("pyspark.sql.functions", "pyspark.sql")
-LOCAL = ("lamplighter.cloud_sync.fleet.local.functions", "lamplighter.cloud_sync.fleet.local.columns")
+LOCAL = ("lamplighter.cloud_sync.fleet.local.functions", "lamplighter.cloud_sync.fleet.local.functions")
 # A thread that Spark calls back has Spark's.
 _engine = ContextVar("engine", default=_SPARK)
 

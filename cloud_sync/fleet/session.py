@@ -15,17 +15,27 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from lamplighter.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lamplighter.cloud_sync.fleet.lake import Lake
     from lamplighter.cloud_sync.fleet.local.session import LocalSession
 
 Session: TypeAlias = "SparkSession | LocalSession"
+
+
+class LakePlace(Protocol):
+    """A lake."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def local(self) -> bool: ...
+
 
 JAVA_MIN = 17
 
@@ -121,7 +131,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def opened(arguments: argparse.Namespace, name: str, lake: Lake, *, rows: int | None = None) -> Iterator[Session]:
+def engine_of(
+    arguments: argparse.Namespace, name: str, lake: LakePlace, *, rows: int | None = None
+) -> Iterator[Session]:
     """The session of a command that runs on either engine. rows: as in `of_arguments`."""
     if not _runs_locally(arguments, lake, rows):
         yield of_arguments(arguments, name, rows=rows, either=True)
@@ -132,7 +144,7 @@ def opened(arguments: argparse.Namespace, name: str, lake: Lake, *, rows: int | 
         yield found
 
 
-def _runs_locally(arguments: argparse.Namespace, lake: Lake, rows: int | None) -> bool:
+def _runs_locally(arguments: argparse.Namespace, lake: LakePlace, rows: int | None) -> bool:
     for_spark = arguments.master is not None or bool(arguments.conf)
     if arguments.engine == "auto":
         few = rows is not None and rows <= ROWS_LOCAL

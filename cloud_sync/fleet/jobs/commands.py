@@ -136,7 +136,7 @@ def analysis(arguments: argparse.Namespace, lake: Lake) -> Iterator[Analysis]:
         watts=arguments.watts,
         watts_of=dict(arguments.lamp_watts),
     )
-    with session.opened(arguments, arguments.command, lake, rows=rows) as engine:
+    with session.engine_of(arguments, arguments.command, lake, rows=rows) as engine:
         streams, observations, actuations, health = (
             tables.read(engine, lake, name) for name in ("streams", "observations", "actuations", "gateway_health")
         )

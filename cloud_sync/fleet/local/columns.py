@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 
 from lamplighter.cloud_sync.fleet.local.kinds import Kind, ListOf, kind_of, sql_type, text_literal
 
-Renderer: TypeAlias = "Callable[[Scope], Written]"
+Renderer: TypeAlias = "Callable[[ColumnScope], Written]"
 _variables = count()
 
 
@@ -28,7 +28,7 @@ class Written:
     parts: tuple[str, ...] | None = None
 
 
-class Scope(Protocol):
+class ColumnScope(Protocol):
     """The frame for which a column is written."""
 
     def resolve(self, name: str, frame: str | None) -> Written:
@@ -57,7 +57,7 @@ class LocalColumn:
         target = sql_type(kind_of(kind))
         return self._map(lambda one: Written(_TEXT_READERS.get(target, _try_cast)(one.sql, target), target))
 
-    def over(self, window: Window) -> LocalColumn:
+    def over(self, window: LocalWindow) -> LocalColumn:
         raise TypeError(f"{self.name or 'this column'} is no function of a window")
 
     def isNull(self) -> LocalColumn:
@@ -72,7 +72,7 @@ class LocalColumn:
         return self._map(lambda one: Written(f"({one.sql} IN ({listed}))" if listed else "false", "BOOLEAN"))
 
     def between(self, low: Any, high: Any) -> LocalColumn:
-        return self._compared(">=", low)._infix("AND", self._compared("<=", high))
+        return self._compare(">=", low)._infix("AND", self._compare("<=", high))
 
     def eqNullSafe(self, other: Any) -> LocalColumn:
         return self._with(other, lambda a, b: Written(f"({a.sql} IS NOT DISTINCT FROM {b.sql})", "BOOLEAN"))
@@ -93,16 +93,16 @@ class LocalColumn:
     __hash__ = None  # type: ignore[assignment]
 
     def __lt__(self, other: Any) -> LocalColumn:
-        return self._compared("<", other)
+        return self._compare("<", other)
 
     def __le__(self, other: Any) -> LocalColumn:
-        return self._compared("<=", other)
+        return self._compare("<=", other)
 
     def __gt__(self, other: Any) -> LocalColumn:
-        return self._compared(">", other)
+        return self._compare(">", other)
 
     def __ge__(self, other: Any) -> LocalColumn:
-        return self._compared(">=", other)
+        return self._compare(">=", other)
 
     def __and__(self, other: Any) -> LocalColumn:
         return self._infix("AND", other)
@@ -134,8 +134,8 @@ class LocalColumn:
     def _infix(self, sign: str, other: Any, kind: Kind = "BOOLEAN") -> LocalColumn:
         return self._with(other, lambda a, b: Written(f"({a.sql} {sign} {b.sql})", kind))
 
-    def _compared(self, sign: str, other: Any) -> LocalColumn:
-        return self._with(other, lambda a, b: Written(_ordered(a, sign, b), "BOOLEAN"))
+    def _compare(self, sign: str, other: Any) -> LocalColumn:
+        return self._with(other, lambda a, b: Written(_order_test(a, sign, b), "BOOLEAN"))
 
     def _map(self, change: Callable[[Written], Written]) -> LocalColumn:
         return LocalColumn(lambda scope: change(self.render(scope)), self.name)
@@ -145,14 +145,14 @@ class LocalColumn:
         return LocalColumn(lambda scope: join(self.render(scope), there.render(scope)), self.name)
 
 
-class Aggregate(LocalColumn):
+class LocalAggregate(LocalColumn):
     """A function of rows, or of a window if `over` gives one. call: scope, and `` OVER ...`` or an empty text."""
 
-    def __init__(self, call: Callable[[Scope, str], Written], name: str = "") -> None:
+    def __init__(self, call: Callable[[ColumnScope, str], Written], name: str = "") -> None:
         super().__init__(lambda scope: call(scope, ""), name)
         self._call = call
 
-    def over(self, window: Window) -> LocalColumn:
+    def over(self, window: LocalWindow) -> LocalColumn:
         return LocalColumn(lambda scope: self._call(scope, f" OVER ({window.render(scope)})"), self.name)
 
 
@@ -160,7 +160,7 @@ class Case(LocalColumn):
     """`when`, more of them, and `otherwise`."""
 
     def __init__(self, branches: Sequence[tuple[LocalColumn, LocalColumn]], rest: LocalColumn | None = None) -> None:
-        super().__init__(self._written)
+        super().__init__(self._combine)
         self._branches = branches
         self._rest = rest
 
@@ -170,7 +170,7 @@ class Case(LocalColumn):
     def otherwise(self, value: Any) -> Case:
         return Case(self._branches, constant(value))
 
-    def _written(self, scope: Scope) -> Written:
+    def _combine(self, scope: ColumnScope) -> Written:
         pairs = [(condition.render(scope).sql, value.render(scope)) for condition, value in self._branches]
         rest = self._rest and self._rest.render(scope)
         values = [value for _, value in pairs] + ([rest] if rest else [])
@@ -180,7 +180,7 @@ class Case(LocalColumn):
 
 
 @dataclass(frozen=True)
-class Window:
+class LocalWindow:
     """A window of rows. As PySpark's, it is begun on the class: ``Window.partitionBy("gw").orderBy("seq")``."""
 
     keys: tuple[LocalColumn, ...] = ()
@@ -191,16 +191,16 @@ class Window:
     currentRow = 0
 
     @staticmethod
-    def partitionBy(*names: str | LocalColumn) -> Window:
-        return Window(keys=tuple(map(column, names)))
+    def partitionBy(*names: str | LocalColumn) -> LocalWindow:
+        return LocalWindow(keys=tuple(map(column, names)))
 
-    def orderBy(self, *names: str | LocalColumn) -> Window:
+    def orderBy(self, *names: str | LocalColumn) -> LocalWindow:
         return replace(self, order=tuple(map(column, names)))
 
-    def rowsBetween(self, start: int, end: int) -> Window:
+    def rowsBetween(self, start: int, end: int) -> LocalWindow:
         return replace(self, rows=(start, end))
 
-    def render(self, scope: Scope) -> str:
+    def render(self, scope: ColumnScope) -> str:
         """The window in SQL."""
         parts = []
         if self.keys:
@@ -208,10 +208,10 @@ class Window:
         if self.order:
             parts.append(f"ORDER BY {', '.join(order_key(key.render(scope).sql) for key in self.order)}")
         if self.rows is not None:
-            parts.append("ROWS BETWEEN {} AND {}".format(*map(self._bound, self.rows)))
+            parts.append("ROWS BETWEEN {} AND {}".format(*map(self._frame_end, self.rows)))
         return " ".join(parts)
 
-    def _bound(self, rows: int) -> str:
+    def _frame_end(self, rows: int) -> str:
         if rows == self.unboundedPreceding:
             return "UNBOUNDED PRECEDING"
         return "CURRENT ROW" if rows == 0 else f"{abs(rows)} {'PRECEDING' if rows < 0 else 'FOLLOWING'}"
@@ -284,7 +284,7 @@ def sort_key(value: Written) -> str:
     return key if value.parts else f"CASE WHEN {value.sql} IS NOT NULL THEN {key} END"
 
 
-def _ordered(left: Written, sign: str, right: Written) -> str:
+def _order_test(left: Written, sign: str, right: Written) -> str:
     if not isinstance(left.kind, dict):
         return f"({left.sql} {sign} {right.sql})"
     return f"(({sort_key(left)}) {sign} ({sort_key(right)}))"

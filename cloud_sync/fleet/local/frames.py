@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 from lamplighter.cloud_sync.fleet.local.columns import LocalColumn, Written, column, constant, member, order_key
@@ -19,10 +19,19 @@ from lamplighter.cloud_sync.fleet.local.functions import Inline, coalesce
 from lamplighter.cloud_sync.fleet.local.functions import count as rows_counted
 from lamplighter.cloud_sync.fleet.local.kinds import Kind, ListOf, identifier
 
-if TYPE_CHECKING:
-    from lamplighter.cloud_sync.fleet.local.session import LocalSession
-
 _numbers = count()
+
+
+class QuerySession(Protocol):
+    """Runs the queries of frames, as `LocalSession` does."""
+
+    def types(self, query: str) -> list[tuple[str, str]]: ...
+
+    def keep(self, query: str) -> str: ...
+
+    def rows(self, query: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]: ...
+
+    def write(self, query: str, path: Path) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -66,9 +75,9 @@ class _Fields:
     def compute(self, sql: str) -> str:
         if self.computed is None:
             return sql
-        return next((name for name, known in self.computed.items() if known == sql), None) or self._computed(sql)
+        return next((name for name, known in self.computed.items() if known == sql), None) or self._add_value(sql)
 
-    def _computed(self, sql: str) -> str:
+    def _add_value(self, sql: str) -> str:
         assert self.computed is not None
         name = f"_c{next(_numbers)}"
         self.computed[name] = sql
@@ -84,7 +93,7 @@ class _Fields:
 class LocalFrame:
     """Rows of DuckDB. query: its SQL, or a function that runs at first use and returns it."""
 
-    def __init__(self, session: LocalSession, query: str | Callable[[], str], fields: Iterable[Field]) -> None:
+    def __init__(self, session: QuerySession, query: str | Callable[[], str], fields: Iterable[Field]) -> None:
         self.sparkSession = session
         self._query = query
         self._id = f"#{next(_numbers)}"
@@ -142,7 +151,7 @@ class LocalFrame:
                 chosen += [(name, member(struct, [name])) for name in struct.kind]
             else:
                 chosen.append((item.rpartition(".")[2], scope.resolve(item, None)))
-        frame = self._selected(scope, chosen)
+        frame = self._projection(scope, chosen)
         if structs is None:
             return frame
         assert isinstance(structs.kind, dict), "inline"
@@ -155,11 +164,14 @@ class LocalFrame:
         kept = [values[name].alias(name) if name in values else self[name] for name in self.columns]
         return self.select(*kept, *(value.alias(name) for name, value in values.items() if name not in self.columns))
 
-    def withColumnRenamed(self, old: str, new: str) -> LocalFrame:
-        return self.withColumnsRenamed({old: new})
-
-    def withColumnsRenamed(self, names: Mapping[str, str]) -> LocalFrame:
+    def _rename(self, names: Mapping[str, str]) -> LocalFrame:
         return self.select(*(self[name].alias(names.get(name, name)) for name in self.columns))
+
+    def _rename_one(self, old: str, new: str) -> LocalFrame:
+        return self._rename({old: new})
+
+    # As PySpark calls them.
+    withColumnRenamed, withColumnsRenamed = _rename_one, _rename
 
     def drop(self, *names: str) -> LocalFrame:
         return self.select(*(self[name] for name in self.columns if name not in names))
@@ -171,14 +183,14 @@ class LocalFrame:
             condition = column(condition)
         text = condition if isinstance(condition, str) else condition.render(scope).sql
         names = ", ".join(one.sql for one in self.fields)
-        return self._made(f"SELECT {names} FROM {scope.source(self)} WHERE {text}", self.fields)
+        return self._frame(f"SELECT {names} FROM {scope.source(self)} WHERE {text}", self.fields)
 
-    def _selected(self, scope: _Fields, chosen: Sequence[tuple[str, Written]], tail: str = "") -> LocalFrame:
+    def _projection(self, scope: _Fields, chosen: Sequence[tuple[str, Written]], tail: str = "") -> LocalFrame:
         text = ", ".join(f"{value.sql} AS {identifier(name)}" for name, value in chosen)
         fields = [Field(name, identifier(name), value.kind) for name, value in chosen]
-        return self._made(f"SELECT {text} FROM {scope.source(self)}{tail}", fields)
+        return self._frame(f"SELECT {text} FROM {scope.source(self)}{tail}", fields)
 
-    def _made(self, query: str | Callable[[], str], fields: Iterable[Field]) -> LocalFrame:
+    def _frame(self, query: str | Callable[[], str], fields: Iterable[Field]) -> LocalFrame:
         return LocalFrame(self.sparkSession, query, fields)
 
     # --- of several rows
@@ -190,16 +202,16 @@ class LocalFrame:
         return self.groupBy().agg(*values)
 
     def distinct(self) -> LocalFrame:
-        return self._made(f"SELECT DISTINCT * FROM {self.source}", self.fields)
+        return self._frame(f"SELECT DISTINCT * FROM {self.source}", self.fields)
 
     def unionByName(self, other: LocalFrame) -> LocalFrame:
         theirs = other.select(*(other[name] for name in self.columns))
         kinds = zip(self.fields, theirs.fields, strict=True)
         fields = [Field(one.name, one.sql, one.kind if one.kind is not None else same.kind) for one, same in kinds]
-        return self._made(f"{self.query} UNION ALL {theirs.query}", fields)
+        return self._frame(f"{self.query} UNION ALL {theirs.query}", fields)
 
     def exceptAll(self, other: LocalFrame) -> LocalFrame:
-        return self._made(f"({self.query}) EXCEPT ALL ({other.query})", self.fields)
+        return self._frame(f"({self.query}) EXCEPT ALL ({other.query})", self.fields)
 
     def join(self, other: LocalFrame, on: str | LocalColumn | Sequence[Any], how: str = "inner") -> LocalFrame:
         """The joined rows. on: names that both have, which are there once then, or conditions."""
@@ -214,7 +226,7 @@ class LocalFrame:
         if how in ("left_semi", "left_anti"):
             kind = how.removeprefix("left_").upper()
             query = f"SELECT l.* FROM {self.source} l {kind} JOIN {other.source} r ON {' AND '.join(tests)}"
-            return self._made(query, self.fields)._with_first(names)
+            return self._frame(query, self.fields)._with_first(names)
         kept = [*left, *(one for one in right if one.name not in names)]
         keys = {one: f"coalesce({one}, {another})" for one, another in same.values() if how == "full"}
         # Both frames may have a column of the same name.
@@ -223,31 +235,31 @@ class LocalFrame:
         pairs = zip(kept, fields, strict=True)
         text = ", ".join(f"{keys.get(one.sql, one.sql)} AS {field.sql}" for one, field in pairs)
         query = f"SELECT {text} FROM {self.source} l {how.upper()} JOIN {other.source} r ON {' AND '.join(tests)}"
-        return self._made(query, fields)._with_first(names)
+        return self._frame(query, fields)._with_first(names)
 
     def _with_first(self, names: Sequence[str]) -> LocalFrame:
         """The same frame, with some columns before the others."""
         fields = sorted(self.fields, key=lambda one: names.index(one.name) if one.name in names else len(names))
-        return self._made(f"SELECT {', '.join(one.sql for one in fields)} FROM {self.source}", fields)
+        return self._frame(f"SELECT {', '.join(one.sql for one in fields)} FROM {self.source}", fields)
 
     @property
     def na(self) -> _Nulls:
         return _Nulls(self)
 
     def alias(self, name: str) -> LocalFrame:
-        return self._made(self._query, [_from(one, name) for one in self.fields])
+        return self._frame(self._query, [_from(one, name) for one in self.fields])
 
     def orderBy(self, *keys: str | LocalColumn) -> LocalFrame:
         scope = _Fields(self.fields)
         order = ", ".join(order_key(column(key).render(scope).sql) for key in keys)
         names = ", ".join(one.sql for one in self.fields)
-        return self._made(f"SELECT {names} FROM {scope.source(self)} ORDER BY {order}", self.fields)
+        return self._frame(f"SELECT {names} FROM {scope.source(self)} ORDER BY {order}", self.fields)
 
     def sortWithinPartitions(self, *keys: str | LocalColumn) -> LocalFrame:
         return self.orderBy(*keys)
 
     def limit(self, rows: int) -> LocalFrame:
-        return self._made(f"SELECT * FROM {self.source} LIMIT {rows}", self.fields)
+        return self._frame(f"SELECT * FROM {self.source} LIMIT {rows}", self.fields)
 
     def repartition(self, *keys: Any) -> LocalFrame:
         """Itself: there are no partitions."""
@@ -261,7 +273,7 @@ class LocalFrame:
 
     def localCheckpoint(self, eager: bool = False) -> LocalFrame:
         """The same rows, computed once, when they are first used."""
-        return self._made(lambda: f"SELECT * FROM {self.sparkSession.keep(self.query)}", self.fields)
+        return self._frame(lambda: f"SELECT * FROM {self.sparkSession.keep(self.query)}", self.fields)
 
     def persist(self) -> LocalFrame:
         return self.localCheckpoint()
@@ -285,8 +297,8 @@ class LocalFrame:
         return int(number)
 
     @property
-    def write(self) -> _Writer:
-        return _Writer(self)
+    def write(self) -> _FrameWriter:
+        return _FrameWriter(self)
 
 
 class LocalRow(tuple[Any, ...]):
@@ -318,7 +330,7 @@ class _Groups:
         scope = _Fields(self.frame.fields)
         chosen = [(one.name, one.render(scope)) for one in (*self.keys, *values)]
         places = ", ".join(str(place) for place in range(1, len(self.keys) + 1))
-        return self.frame._selected(scope, chosen, f" GROUP BY {places}" if places else "")
+        return self.frame._projection(scope, chosen, f" GROUP BY {places}" if places else "")
 
     def count(self) -> LocalFrame:
         return self.agg(rows_counted("*").alias("count"))
@@ -334,10 +346,10 @@ class _Nulls:
 
 
 @dataclass(frozen=True)
-class _Writer:
+class _FrameWriter:
     frame: LocalFrame
 
-    def mode(self, mode: str) -> _Writer:
+    def mode(self, mode: str) -> _FrameWriter:
         return self
 
     def parquet(self, url: str) -> None:

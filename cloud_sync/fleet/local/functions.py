@@ -59,8 +59,9 @@ from lamplighter.cloud_sync.fleet.local.aggregates import (
 )
 from lamplighter.cloud_sync.fleet.local.columns import (
     Case,
+    ColumnScope,
     LocalColumn,
-    Scope,
+    LocalWindow,
     Written,
     column,
     constant,
@@ -71,6 +72,7 @@ from lamplighter.cloud_sync.fleet.local.kinds import TIME, Kind, ListOf, columns
 
 Name = str | LocalColumn
 
+Window = LocalWindow
 col = column
 lit = constant
 
@@ -98,12 +100,12 @@ def _call(text: str, kind: Kind = None) -> Callable[..., LocalColumn]:
     return call
 
 
-def _quoted(text: str) -> str:
+def _text(text: str) -> str:
     """A text in the SQL of `_call`."""
     return text_literal(text).replace("{", "{{").replace("}", "}}")
 
 
-def _written(columns: tuple[Name, ...], join: Callable[[list[Written]], Written]) -> LocalColumn:
+def _combine(columns: tuple[Name, ...], join: Callable[[list[Written]], Written]) -> LocalColumn:
     found = [*map(column, columns)]
     return LocalColumn(lambda scope: join([one.render(scope) for one in found]))
 
@@ -119,15 +121,15 @@ timestamp_micros = _call("make_timestamp({0})", TIME)
 
 
 def coalesce(*columns: Name) -> LocalColumn:
-    return _written(columns, lambda values: Written(f"coalesce({_list(values)})", _kind(values)))
+    return _combine(columns, lambda values: Written(f"coalesce({_list(values)})", _kind(values)))
 
 
 def greatest(*columns: Name) -> LocalColumn:
-    return _written(columns, lambda values: Written(f"greatest({_list(values)})", _kind(values)))
+    return _combine(columns, lambda values: Written(f"greatest({_list(values)})", _kind(values)))
 
 
 def least(*columns: Name) -> LocalColumn:
-    return _written(columns, lambda values: Written(f"least({_list(values)})", _kind(values)))
+    return _combine(columns, lambda values: Written(f"least({_list(values)})", _kind(values)))
 
 
 def try_divide(value: Name, by: Name) -> LocalColumn:
@@ -164,25 +166,28 @@ def substring_index(text: Name, sign: str, count: int) -> LocalColumn:
     """What follows the last so many signs, from the right."""
     if count >= 0:
         raise ValueError(f"substring_index({count}): only from the right")
-    split = f"string_split({{0}}, {_quoted(sign)})"
+    split = f"string_split({{0}}, {_text(sign)})"
     if count == -1:
         return _call(f"{split}[-1]", "VARCHAR")(text)
-    return _call(f"array_to_string({split}[{count}:], {_quoted(sign)})", "VARCHAR")(text)
+    return _call(f"array_to_string({split}[{count}:], {_text(sign)})", "VARCHAR")(text)
 
 
-def split(text: Name, sign: str) -> LocalColumn:
+def parts_between(text: Name, sign: str) -> LocalColumn:
     """The parts between signs. Spark would take it as a regular expression."""
     if re.escape(sign) != sign:
         raise ValueError(f"split({sign!r}): only at a sign that is none of regular expressions")
-    return _call(f"string_split({{0}}, {_quoted(sign)})", ListOf("VARCHAR"))(text)
+    return _call(f"string_split({{0}}, {_text(sign)})", ListOf("VARCHAR"))(text)
+
+
+split = parts_between  # as PySpark calls it
 
 
 def instr(text: Name, part: str) -> LocalColumn:
-    return _call(f"instr({{0}}, {_quoted(part)})")(text)
+    return _call(f"instr({{0}}, {_text(part)})")(text)
 
 
 def concat_ws(sign: str, *columns: Name) -> LocalColumn:
-    return _written(columns, lambda values: Written(f"concat_ws({text_literal(sign)}, {_list(values)})", "VARCHAR"))
+    return _combine(columns, lambda values: Written(f"concat_ws({text_literal(sign)}, {_list(values)})", "VARCHAR"))
 
 
 def format_string(form: str, value: Name) -> LocalColumn:
@@ -192,19 +197,19 @@ def format_string(form: str, value: Name) -> LocalColumn:
         raise ValueError(f"format_string({form!r}): only with %.0f and the like")
     digits = int(place[1])
     missing = form.replace(place[0], "null"[:digits]).replace("%%", "%")
-    printed = f"printf({_quoted(form)}, round({{0}}, {digits}))"
-    return _call(f"coalesce({printed}, {_quoted(missing)})", "VARCHAR")(value)
+    printed = f"printf({_text(form)}, round({{0}}, {digits}))"
+    return _call(f"coalesce({printed}, {_text(missing)})", "VARCHAR")(value)
 
 
 def get_json_object(text: Name, path: str) -> LocalColumn:
     """What is at a path; null if the text is no JSON."""
-    found = f"json_extract_string({{0}}, {_quoted(path)})"
+    found = f"json_extract_string({{0}}, {_text(path)})"
     return _call(f"(CASE WHEN json_valid({{0}}) THEN {found} END)", "VARCHAR")(text)
 
 
 def from_json(text: Name, ddl: str) -> LocalColumn:
     kind: Kind = columns_of(ddl)
-    return _call(f"from_json({{0}}, {_quoted(json_structure(kind))})", kind)(text)
+    return _call(f"from_json({{0}}, {_text(json_structure(kind))})", kind)(text)
 
 
 # --- of lists, structs and maps -----------------------------------------------------------------------------
@@ -213,7 +218,7 @@ def from_json(text: Name, ddl: str) -> LocalColumn:
 def struct(*columns: Name) -> LocalColumn:
     found = [*map(column, columns)]
 
-    def render(scope: Scope) -> Written:
+    def render(scope: ColumnScope) -> Written:
         values = {one.name or f"col{place}": one.render(scope) for place, one in enumerate(found, 1)}
         members = ", ".join(f"{text_literal(name)}: {value.sql}" for name, value in values.items())
         kinds: Kind = {name: value.kind for name, value in values.items()}
@@ -223,7 +228,7 @@ def struct(*columns: Name) -> LocalColumn:
 
 
 def array(*columns: Name) -> LocalColumn:
-    return _written(columns, lambda values: Written(f"[{_list(values)}]", ListOf(_kind(values))))
+    return _combine(columns, lambda values: Written(f"[{_list(values)}]", ListOf(_kind(values))))
 
 
 def create_map(*columns: Name) -> LocalColumn:
@@ -231,12 +236,12 @@ def create_map(*columns: Name) -> LocalColumn:
         entries = zip(values[::2], values[1::2], strict=True)
         return Written(f"MAP {{{', '.join(f'{key.sql}: {value.sql}' for key, value in entries)}}}", "MAP")
 
-    return _written(columns, pairs)
+    return _combine(columns, pairs)
 
 
 def try_element_at(many: Name, key: LocalColumn) -> LocalColumn:
     """A member of a list, from 1 on or from -1 back, or a value of a map; null if there is none."""
-    return _written((many, key), lambda values: Written(f"{values[0].sql}[{values[1].sql}]", _member(values[0])))
+    return _combine((many, key), lambda values: Written(f"{values[0].sql}[{values[1].sql}]", _member(values[0])))
 
 
 def element_at(many: Name, place: Any) -> LocalColumn:
@@ -253,12 +258,12 @@ def get(many: Name, place: Any) -> LocalColumn:
             return Written(f"{many.sql}[{int(place.sql) + 1}]", _member(many))
         return Written(f"(CASE WHEN {place.sql} >= 0 THEN {many.sql}[{place.sql} + 1] END)", _member(many))
 
-    return _written((column(many), constant(place)), member)
+    return _combine((column(many), constant(place)), member)
 
 
 def concat(*columns: Name) -> LocalColumn:
     """Texts or lists; null if one of them is."""
-    return _written(columns, lambda values: Written(f"({' || '.join(one.sql for one in values)})", _kind(values)))
+    return _combine(columns, lambda values: Written(f"({' || '.join(one.sql for one in values)})", _kind(values)))
 
 
 size = _call("len({0})")
@@ -272,20 +277,20 @@ arrays_overlap = _call(
 
 
 def flatten(many: Name) -> LocalColumn:
-    return _written((many,), lambda values: Written(f"flatten({values[0].sql})", _member(values[0])))
+    return _combine((many,), lambda values: Written(f"flatten({values[0].sql})", _member(values[0])))
 
 
 def sort_array(many: Name) -> LocalColumn:
     """In ascending order."""
 
-    def ordered(values: list[Written]) -> Written:
+    def order(values: list[Written]) -> Written:
         name, _ = variable(None)
         key = sort_key(Written(name, _member(values[0])))
         keyed = f"list_transform({values[0].sql}, lambda {name}: {{'key': {key}, 'value': {name}}})"
         text = f"list_transform(list_sort({keyed}, 'ASC', 'NULLS FIRST'), lambda {name}: {name}.value)"
         return Written(text, values[0].kind)
 
-    return _written((many,), ordered)
+    return _combine((many,), order)
 
 
 def array_except(many: Name, others: Name) -> LocalColumn:
@@ -316,7 +321,7 @@ def filter(many: Name, holds: Callable[[LocalColumn], LocalColumn]) -> LocalColu
 
 def explode(many: Name) -> LocalColumn:
     """A row for each member."""
-    return _written((many,), lambda values: Written(f"unnest({values[0].sql})", _member(values[0])))
+    return _combine((many,), lambda values: Written(f"unnest({values[0].sql})", _member(values[0])))
 
 
 class Inline(LocalColumn):
@@ -351,7 +356,7 @@ def _lambda(
 ) -> LocalColumn:
     source = column(many)
 
-    def render(scope: Scope) -> Written:
+    def render(scope: ColumnScope) -> Written:
         values = source.render(scope)
         name, item = variable(_member(values))
         written = body(item).render(scope)

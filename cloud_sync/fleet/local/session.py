@@ -33,9 +33,10 @@ class LocalSession:
         # Asked for by `tables.by_gateway`. There are no partitions.
         self.conf = {"spark.sql.shuffle.partitions": "1"}
 
-    @property
-    def read(self) -> _Reader:
-        return _Reader(self)
+    def _reader(self) -> _FileReader:
+        return _FileReader(self)
+
+    read = property(_reader)  # as PySpark calls it
 
     def createDataFrame(self, rows: Table, columns: str) -> LocalFrame:
         """rows: of Arrow."""
@@ -82,17 +83,17 @@ class LocalSession:
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _FileReader:
     """Reads files. kinds: of the columns that are wanted; None: all that are there."""
 
     session: LocalSession
     kinds: dict[str, Kind] | None = None
 
-    def schema(self, columns: str | dict[str, Kind]) -> _Reader:
+    def schema(self, columns: str | dict[str, Kind]) -> _FileReader:
         known = columns_of(columns) if isinstance(columns, str) else columns
         return replace(self, kinds=known if None not in known.values() else None)
 
-    def options(self, **options: str) -> _Reader:
+    def options(self, **options: str) -> _FileReader:
         """Itself: a file that cannot be read is an error."""
         return self
 
@@ -102,7 +103,9 @@ class _Reader:
         scan = f"read_parquet({files}, union_by_name = true, hive_partitioning = false)"
         there = dict(self.session.types(f"SELECT * FROM {scan}"))
         wanted = self.kinds or {name: TIME if kind == _ZONED else kind for name, kind in there.items()}
-        columns = [f"{_read(name, kind, there.get(name))} AS {identifier(name)}" for name, kind in wanted.items()]
+        columns = [
+            f"{_file_column(name, kind, there.get(name))} AS {identifier(name)}" for name, kind in wanted.items()
+        ]
         fields = [Field(name, identifier(name), kind) for name, kind in wanted.items()]
         return LocalFrame(self.session, f"SELECT {', '.join(columns)} FROM {scan}", fields)
 
@@ -117,7 +120,7 @@ class _Reader:
             f"read_json({files}, format = 'newline_delimited', columns = {{{types}}}, filename = '_path', "
             f"maximum_object_size = {LINE_BYTES_MAX})"
         )
-        columns = [f"{_read(name, kind, _ZONED)} AS {identifier(name)}" for name, kind in self.kinds.items()]
+        columns = [f"{_file_column(name, kind, _ZONED)} AS {identifier(name)}" for name, kind in self.kinds.items()]
         fields = [Field(name, identifier(name), kind) for name, kind in self.kinds.items()]
         path = Field("_metadata", "_metadata", {"file_path": "VARCHAR"}, hidden=True)
         query = f"SELECT {', '.join(columns)}, {{'file_path': _path}} AS _metadata FROM {scan}"
@@ -128,7 +131,7 @@ class _Reader:
 LINE_BYTES_MAX = 64 << 20
 
 
-def _read(name: str, kind: Kind, there: str | None) -> str:
+def _file_column(name: str, kind: Kind, there: str | None) -> str:
     """A column of a file as the frame has it."""
     if there is None:
         return f"NULL::{sql_type(kind)}"

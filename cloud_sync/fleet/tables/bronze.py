@@ -194,7 +194,8 @@ def _ingest_files(engine: LocalSession, landing: Ingest, segments: Sequence[str]
     """Writes a batch. Files that cannot be read are refused, in batches of their own."""
 
     def lines(names: Sequence[str]) -> LocalFrame:
-        return engine.read.schema(LINE).json([landing.lake.spark("segments", name) for name in names])
+        found: LocalFrame = engine.read.schema(LINE).json([landing.lake.spark("segments", name) for name in names])
+        return found
 
     try:
         landing.batch(lines(segments).select("*", "_metadata"), _new_name("local"))
@@ -340,7 +341,7 @@ def _ingest(arguments: argparse.Namespace, lake: Lake) -> int:
     before = unread(lake)
     # A stream that stays reads more than what has landed now.
     rows = records_named(before) if arguments.every is None else None
-    with session.opened(arguments, "ingest", lake, rows=rows) as engine:
+    with session.engine_of(arguments, "ingest", lake, rows=rows) as engine:
         if isinstance(engine, LocalSession):
             _ingest_by_rounds(engine, lake, arguments, say)
         else:

@@ -112,7 +112,7 @@ def add_commands(commands: Any) -> None:
 def _run_state(arguments: argparse.Namespace) -> int:
     lake = Lake(arguments.lake)
     rows = sum(batch.rows for batch in table(lake, "bronze").live())
-    with session.opened(arguments, "state", lake, rows=rows) as engine:
+    with session.engine_of(arguments, "state", lake, rows=rows) as engine:
         past = GatewayPast(engine, lake, arguments.gateway)
         place = past.place(arguments.at)
         count = write_lines(nquads(past.dataset(place)).orderBy("line"), arguments.output)

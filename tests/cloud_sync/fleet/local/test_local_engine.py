@@ -220,7 +220,7 @@ def test_what_the_engine_cannot_do_is_said_with_the_cure(landed: Lake, capsys: p
     arguments = argparse.Namespace(engine="local", master=None, conf=[])
     with (
         pytest.raises(ConfigurationError, match="--engine local reads a lake in a folder"),
-        session.opened(arguments, "jobs", Lake("memory://lake")),
+        session.engine_of(arguments, "jobs", Lake("memory://lake")),
     ):
         pass
 
@@ -241,7 +241,7 @@ def test_auto_chooses_by_size(
 ) -> None:
     monkeypatch.setattr(session, "session", lambda *_, **__: None)
     arguments = argparse.Namespace(engine=engine, master=master, conf=[])
-    with session.opened(arguments, "silver", Lake(str(tmp_path)), rows=rows) as found:
+    with session.engine_of(arguments, "silver", Lake(str(tmp_path)), rows=rows) as found:
         assert isinstance(found, LocalSession) is expected
 
 
