@@ -98,7 +98,7 @@ SMALL = {
 # Records or readings up to which input is small.
 ROWS_SMALL = 50_000
 
-# Records or readings up to which `--engine auto` chooses DuckDB. docs/fleet.md has the measurements.
+# Records or readings up to which `--engine auto` chooses DuckDB. It was not measured.
 ROWS_LOCAL = 2_000_000
 
 

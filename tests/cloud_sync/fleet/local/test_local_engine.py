@@ -164,7 +164,9 @@ def analysis(engine: Any, paths: dict[str, list[str]], options: AnalysisOptions)
         for name in OF_JOBS
         for frame in [engine.read.schema(tables.SCHEMAS[name]).parquet(*paths[name])]
     ]
-    return Analysis(*frames, options=options, short_plans=session.has_short_plans(engine, 0))
+    streams, observations, actuations, health = frames
+    short_plans = session.has_short_plans(engine, 0)
+    return Analysis(streams, observations, actuations, health, options, short_plans=short_plans)
 
 
 def of_made_up(folder: Path) -> dict[str, list[str]]:
