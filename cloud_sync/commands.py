@@ -58,6 +58,7 @@ def add_modes(parser: argparse.ArgumentParser, context: Callable[[argparse.Names
     resend.add_argument(
         "--from", dest="first", metavar="EPOCH/SEQUENCE", required=True, help="the first record, such as 1/1"
     )
+    resend.add_argument("--json", action="store_true", help="print sync.json with the current lag")
 
 
 def _run_sync(options: argparse.Namespace, context: Context) -> int:
@@ -187,6 +188,9 @@ def _resend(options: argparse.Namespace, context: Context) -> int:
             status = rewind(context.data, first)
         except OSError as error:
             raise ConfigurationError(f"{error.filename}: {error.strerror}; check the disk") from error
+    if options.json:
+        print(json.dumps(msgspec.to_builtins(status)))
+        return 0
     oldest = segments[0].name.epoch, segments[0].name.first
     lag = f"{count_text(status.lag_segments, 'segment')} with {count_text(status.lag_records, 'record')}"
     print(f"the next run ships {lag}")

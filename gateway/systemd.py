@@ -205,7 +205,9 @@ def unit_state(unit: str) -> UnitState | None:
 def _output(*command: str) -> str:
     """What a program prints; empty if it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROGRAM_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=_PROGRAM_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""

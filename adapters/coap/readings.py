@@ -103,7 +103,8 @@ class PostedReadings:
         while True:
             if not self._waiting:
                 with suppress(TimeoutError):  # readings that are held back are due some time
-                    await asyncio.wait_for(self._arrived.wait(), HELD_CHECK_S if self._commits.repeats.held else None)
+                    async with asyncio.timeout(HELD_CHECK_S if self._commits.repeats.held else None):
+                        await self._arrived.wait()
             self._arrived.clear()
             posts: list[_Post] = []
             readings: list[Reading] = []

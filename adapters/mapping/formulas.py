@@ -24,7 +24,9 @@ INTEGER_MAX = 10**64
 LIST_MAX = 4_096
 """Items of a list that a template makes."""
 _EXPONENT_MAX = 64
-_FORMAT = re.compile(r"(?:[^%]|%%|%[-+0 ]{0,2}[0-9]{0,2}(?:\.[0-9]{1,2})?[dfsxXeg])*")
+_FORMAT = re.compile(r"(?:[^%]|%%|%[-+0 ]{0,2}(?:[1-9][0-9]?)?(?:\.[0-9]{1,2})?[dfsxXeg])*")
+"""A text has one way to match: with more, texts that do not match would take exponential time."""
+_WORD_BEGINNINGS = re.compile(r"([-\s({\[<]+)")
 _MISSING: Any = object()
 
 
@@ -120,14 +122,25 @@ def _power(base: Any, exponent: Any) -> Any:
 
 
 def contains(item: Any, container: Any) -> bool:
-    """Whether a list has an item, an object a member, or a text a part."""
-    if isinstance(container, str):
-        return isinstance(item, str) and item in container
-    return isinstance(container, list | dict) and item in container
+    """Whether a list has an item, an object a member, or a text a part. Nothing is in what is not there. Raises
+    PayloadError for other values."""
+    if container is UNDEFINED:
+        return False
+    if isinstance(container, list | dict) or (isinstance(container, str) and isinstance(present(item), str)):
+        return item in container
+    raise PayloadError("the template looks for a value in what has no such items")
 
 
 def _ordering(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda left, right: compare(present(left), present(right))
+
+
+_remainder = _numeric(operator.mod)
+
+
+def _modulo(left: Any, right: Any) -> Any:
+    """The remainder of two numbers, or a text with a value in its place, as of `format`."""
+    return _format(left, right) if isinstance(left, str) else _remainder(left, right)
 
 
 OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -136,7 +149,7 @@ OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "Mul": _numeric(operator.mul),
     "Div": _numeric(operator.truediv),
     "FloorDiv": _numeric(operator.floordiv),
-    "Mod": _numeric(operator.mod),
+    "Mod": _modulo,
     "Pow": _numeric(_power),
 }
 """By the names of Jinja's nodes."""
@@ -155,17 +168,19 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def _or_default(convert: Callable[[], Any], value: Any, default: Any) -> Any:
+    """The default is for what is no number. A value that is missing has none, as in Home Assistant: 0 in its place
+    would be a reading."""
+    present(value)
     try:
         return with_size(convert())
     except (ValueError, TypeError, OverflowError, PayloadError):
         if default is not _MISSING:
             return default
-        present(value)
         raise PayloadError("the value is not a number, and the template has no default for it") from None
 
 
 def _float(value: Any, default: Any = _MISSING) -> Any:
-    return _or_default(lambda: float(present(value)), value, default)
+    return _or_default(lambda: float(value), value, default)
 
 
 def _int(value: Any, default: Any = _MISSING, base: int = 10) -> Any:
@@ -175,14 +190,14 @@ def _int(value: Any, default: Any = _MISSING, base: int = 10) -> Any:
                 return int(value if len(value) <= 80 else "long", base)
             except ValueError:
                 return int(float(value))
-        return int(present(value))
+        return int(value)
 
     return _or_default(convert, value, default)
 
 
 def _round(value: Any, precision: int = 0, method: str = "common", default: Any = _MISSING) -> Any:
     def convert() -> float:
-        number, scale = float(present(value)), 10.0**precision
+        number, scale = float(value), 10.0**precision
         if method == "ceil":
             number = math.ceil(number * scale) / scale
         elif method == "floor":
@@ -191,7 +206,7 @@ def _round(value: Any, precision: int = 0, method: str = "common", default: Any 
             number = round(number * 2) / 2
         else:
             number = round(number, precision)
-        return int(number) if precision == 0 and method != "half" else number
+        return int(number) if precision == 0 else number
 
     return _or_default(convert, value, default)
 
@@ -212,17 +227,21 @@ def _as_json(value: Any) -> str:
 
 
 def _from_json(value: Any) -> Any:
+    if not isinstance(present(value), str):
+        raise PayloadError("the template decodes as JSON what is no text")
     try:
-        return msgspec.json.decode(text(present(value)))
+        return msgspec.json.decode(value)
     except msgspec.DecodeError as error:
         raise PayloadError("the text that the template decodes is not JSON") from error
 
 
 def _boolean(value: Any, default: Any = _MISSING) -> Any:
-    word = text(value).lower()
-    if word in ("true", "yes", "on", "enable", "1", "1.0"):
+    if isinstance(value, int | float):
+        return value != 0
+    word = value.lower().strip() if isinstance(value, str) else ""
+    if word in ("true", "yes", "on", "enable", "1"):
         return True
-    if word in ("false", "no", "off", "disable", "0", "0.0"):
+    if word in ("false", "no", "off", "disable", "0"):
         return False
     if default is _MISSING:
         present(value)
@@ -245,20 +264,35 @@ def _format(value: Any, *args: Any) -> str:
 def _extreme(choose: Callable[[Any], Any]) -> Callable[..., Any]:
     def function(value: Any, *more: Any) -> Any:
         found = [value, *more] if more else value
-        return choose([present(one) for one in found]) if isinstance(found, list) and found else UNDEFINED
+        if not isinstance(present(found), list):
+            raise PayloadError("the template looks for the least or greatest of what is no list")
+        return choose([present(one) for one in found]) if found else UNDEFINED
 
     return function
 
 
 def _join(value: Any, d: str = "") -> str:
-    parts = [text(one) for one in value] if isinstance(value, list) else list(text(value))
+    if not isinstance(value, list | str):
+        raise PayloadError("the template joins what is no list")
+    parts = list(map(text, value))
     if sum(map(len, parts)) + len(parts) * len(d) > TEXT_CHARS_MAX:
         raise PayloadError(f"a text in the template has more than {TEXT_CHARS_MAX} characters")
     return d.join(parts)
 
 
+def _title(value: Any) -> str:
+    """As Jinja's filter: only spaces, hyphens and opening brackets begin a word."""
+    words = _WORD_BEGINNINGS.split(text(value))
+    return text("".join(word[:1].upper() + word[1:].lower() for word in words))
+
+
 def _bits(apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda value, second: apply(_int(value), _int(second))
+    def function(value: Any, second: Any) -> Any:
+        if isinstance(present(value), int) and isinstance(present(second), int):
+            return apply(value, second)
+        raise PayloadError("the template combines bits of what is no whole number")
+
+    return function
 
 
 def _end(place: int) -> Callable[[Any], Any]:
@@ -294,7 +328,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "round": _round,
     "string": text,
     "sum": lambda value: sum(present(value)),
-    "title": lambda value: text(value).title(),
+    "title": _title,
     "to_json": _as_json,
     "tojson": _as_json,
     "trim": lambda value: text(value).strip(),
@@ -308,8 +342,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 TESTS: Mapping[str, Callable[..., Any]] = {
     "boolean": lambda value: isinstance(value, bool),
     "defined": lambda value: value is not UNDEFINED,
-    "divisibleby": lambda value, num: OPERATORS["Mod"](value, num) == 0,
-    "even": lambda value: OPERATORS["Mod"](value, 2) == 0,
+    "divisibleby": lambda value, num: _remainder(value, num) == 0,
+    "even": lambda value: _remainder(value, 2) == 0,
     "false": lambda value: value is False,
     "float": lambda value: isinstance(value, float),
     "in": contains,
@@ -317,8 +351,8 @@ TESTS: Mapping[str, Callable[..., Any]] = {
     "mapping": lambda value: isinstance(value, dict),
     "none": lambda value: value is None,
     "number": lambda value: isinstance(value, int | float),
-    "odd": lambda value: OPERATORS["Mod"](value, 2) == 1,
-    "sequence": lambda value: isinstance(value, list | dict | str),
+    "odd": lambda value: _remainder(value, 2) == 1,
+    "sequence": lambda value: value is UNDEFINED or isinstance(value, list | dict | str),
     "string": lambda value: isinstance(value, str),
     "true": lambda value: value is True,
     "undefined": lambda value: value is UNDEFINED,
@@ -340,13 +374,21 @@ def _of_text(name: str, arguments: int) -> Callable[..., Any]:
 
 
 def _get(owner: Any, name: Any, default: Any = None) -> Any:
-    found = member(owner, name) if isinstance(present(owner), dict) else UNDEFINED
+    if not isinstance(present(owner), dict):
+        raise PayloadError("get in the template is of no object")
+    found = member(owner, name)
     return default if found is UNDEFINED else found
+
+
+def _replace_in_text(owner: Any, old: Any, new: Any, count: Any = -1) -> str:
+    if not isinstance(present(owner), str):
+        raise PayloadError("replace in the template is of no text")
+    return _replace(owner, old, new, count)
 
 
 METHODS: Mapping[str, Callable[..., Any]] = {
     "get": _get,
-    "replace": _replace,
+    "replace": _replace_in_text,
     **{name: _of_text(name, 2) for name in ("split", "rsplit", "find")},
     **{name: _of_text(name, 1) for name in ("startswith", "endswith", "strip", "lstrip", "rstrip", "count")},
     **{name: _of_text(name, 0) for name in ("lower", "upper", "title", "capitalize", "isdigit", "isnumeric")},

@@ -8,6 +8,7 @@ imports and states of other devices are refused when the rule is made. Jinja is 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -108,6 +109,7 @@ def _payload_names(payload: Payload) -> Names:
     return names | ({"value": whole} if len(whole) <= TEXT_CHARS_MAX else {})
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PIECES = " pieces"
 """Stands for the pieces of text, beside the names of a template."""
 
@@ -119,7 +121,9 @@ def _syntax_tree(source: str) -> Any:
 
     try:
         return Parser(Environment(), source).parse()
-    except (TemplateSyntaxError, ValueError) as error:
+    except TemplateSyntaxError as error:
+        raise ValueError(f"the template is not Jinja: line {error.lineno}: {error.message}") from error
+    except ValueError as error:
         raise ValueError(f"the template is not Jinja: {error}") from error
 
 
@@ -193,6 +197,8 @@ class _TreeReader:
 
     def _read_const(self, node: Any) -> Node:
         value = with_size(node.value)
+        if isinstance(value, str) and _SURROGATE.search(value):
+            raise ValueError("the template has half of a character, such as '\\ud800'")
         return lambda names: value
 
     def _read_templatedata(self, node: Any) -> Node:

@@ -94,7 +94,9 @@ def check_register_reads(reads: Sequence[Read], registers: RegisterForm, quantit
     """Raises ConfigurationError if a read does not choose one of the values of a resource."""
     count = registers.count(quantity)
     for read in reads:
-        member, column, _, format_, *_ = read.value_place
+        member, column, _, format_, *_, where = read.value_place
+        if where is not None:
+            raise ConfigurationError(f"{read.place}: where: is for JSON and CBOR with named members; leave it out")
         if column is not None or format_ is not None:
             raise ConfigurationError(f"{read.place}: {'format' if column is None else 'column'}: write type instead")
         if member is None and count > 1:

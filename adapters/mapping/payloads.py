@@ -245,7 +245,11 @@ def find_where(members: Mapping[str, Found], find: Callable[[Payload], Found]) -
     def find_there(payload: Payload) -> Found:
         document = payload.json()
         for path, word in wanted:
-            if _spelling(path.one(document)) != word:
+            try:
+                is_chosen = _spelling(path.one(document)) == word
+            except PayloadError:  # null, or no single value
+                is_chosen = False
+            if not is_chosen:
                 raise AbsentError("the message is about something else")
         return find(payload)
 

@@ -379,7 +379,7 @@ class Read:
 
 
 def _value_place(table: ReadTable) -> tuple[Any, ...]:
-    """Where a value is in a payload: member, column, separator, format, and the rest."""
+    """Where a value is in a payload: member, column, separator, format, and the rest; `where` is the last."""
     chosen = table.where and tuple(sorted((path, str(word)) for path, word in table.where.items()))
     place = table.member, table.column, table.separator, table.format, table.field, table.template, table.pattern
     return (*place, chosen)

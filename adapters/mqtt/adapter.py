@@ -327,7 +327,9 @@ class MqttAdapter:
         def reader() -> Callable[[str], bool]:
             found = self._discovering
             entries = () if found is None else found.feed.entries.values()
-            known = known_topics(broker.mapping, [one.device for one in entries if one.device.broker == broker.name])
+            known = known_topics(
+                lambda: broker.mapping, [one.device for one in entries if one.device.broker == broker.name]
+            )
             return lambda topic: known(topic) or (found is not None and found.covers(broker.name, topic))
 
         return TopicSampling(
@@ -401,7 +403,9 @@ class MqttAdapter:
             batch: list[Message] = []
             with suppress(TimeoutError):  # readings that are held back are due some time
                 check_s = HELD_CHECK_S if self._commits.repeats.held else None
-                batch = await asyncio.wait_for(anext(broker.inbox), check_s)
+                # Not `wait_for`: that of Python 3.11 loses a cancellation in the moment of a message.
+                async with asyncio.timeout(check_s):
+                    batch = await anext(broker.inbox)
             for message in batch:
                 message.use = broker.uses.get(message.topic) or broker.find_use(message.topic)
             if self._discovering is not None:

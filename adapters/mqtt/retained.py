@@ -132,7 +132,8 @@ async def retained_messages(
         try:
             while not reading.complete:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(reading.arrived.wait(), QUIET_S / 2)
+                    async with asyncio.timeout(QUIET_S / 2):
+                        await reading.arrived.wait()
                 for message in reading.take() if reading.messages else ():
                     yield message
                 if ended.done():

@@ -47,15 +47,19 @@ DECIDED_MAX = 10_000
 logger = EventLogger(__name__)
 
 
-def known_topics(mapping: Mapping, devices: Iterable[Device]) -> Callable[[str], bool]:
+def known_topics(mapping: Callable[[], Mapping], devices: Iterable[Device]) -> Callable[[str], bool]:
     """Whether a topic needs no rule: one reads it, the gateway publishes to it, a known device uses it, or it is one of
-    the broker or of an adapter. devices: also those that are proposed or ignored: `lamplighter devices` has them."""
-    filters = {command.table.topic for command in mapping.commands}
-    filters.update(rule.filter for rule in mapping.publishes)
+    the broker or of an adapter.
+
+    mapping: returns the rules in force, as they change: those that follow others take their index from them, so that
+    the others can be asked no more. devices: also those that are proposed or ignored: `lamplighter devices` has them.
+    """
+    filters = {command.table.topic for command in mapping().commands}
+    filters.update(rule.filter for rule in mapping().publishes)
     for device in devices:
         filters.update(device_topics(device))
     index: TopicIndex[None] = TopicIndex((pattern, None) for one in filters if (pattern := _pattern(one)) is not None)
-    return lambda topic: is_reserved(topic) or mapping.covers(topic) or bool(index.of(topic))
+    return lambda topic: is_reserved(topic) or mapping().covers(topic) or bool(index.of(topic))
 
 
 def device_topics(device: Device) -> Iterator[str]:
@@ -153,7 +157,8 @@ class TopicSampling:
             await asyncio.sleep(min(ASKED_AGAIN_S, pause_s))
             self._unread.asked.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._unread.asked.wait(), max(pause_s - ASKED_AGAIN_S, 0))
+                async with asyncio.timeout(max(pause_s - ASKED_AGAIN_S, 0)):
+                    await self._unread.asked.wait()
 
     async def _sample(self, *, retained: bool) -> None:
         """One sample. Raises UpstreamError if there is none."""

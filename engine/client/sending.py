@@ -7,7 +7,7 @@ is as much work as all the rest of sending a small message.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from websockets.asyncio.connection import Connection
 from websockets.protocol import State
@@ -44,7 +44,7 @@ def parts_of(message: bytes | LongMessage) -> Iterator[bytes | memoryview]:
 def sent_at_once(socket: Connection, message: bytes | LongMessage) -> bool:
     """Sends a short message if the connection is open and nothing waits to be written; whether it did.
 
-    message: UTF-8. Only for sockets on which nothing but `send_text` sends messages, and while that sends none.
+    message: UTF-8. Only for sockets on which a single task sends long messages, and while that sends none.
     """
     transport = socket.transport
     if (
@@ -60,19 +60,25 @@ def sent_at_once(socket: Connection, message: bytes | LongMessage) -> bool:
     return True
 
 
-async def send_text(socket: Connection, message: bytes | LongMessage) -> None:
+async def send_text(socket: Connection, message: bytes) -> None:
     """Returns when the transport has taken the message and has room for more. message: UTF-8.
 
-    A long one is sent in fragments (RFC 6455, 5.4), between which others go on. Only for sockets on which nothing else
-    sends messages. Raises ConnectionClosed, and OSError if the connection breaks meanwhile.
+    Several tasks may call it, and be cancelled: a message is sent whole or not at all. Only for sockets on which no
+    fragmented message is sent meanwhile. Raises ConnectionClosed, and OSError if the connection breaks meanwhile.
     """
-    if isinstance(message, bytes) and len(message) <= PART_BYTES:
-        await _ready(socket)
-        socket.protocol.send_text(message)
-        socket.send_data()
-        if socket.paused:
-            await socket.drain()
-        return
+    await _ready(socket)
+    socket.protocol.send_text(message)
+    socket.send_data()
+    if socket.paused:
+        await socket.drain()
+
+
+async def send_fragmented(socket: Connection, message: bytes | LongMessage, sent: Callable[[], None]) -> None:
+    """The same of a message that is longer than `PART_BYTES`: in fragments (RFC 6455, 5.4), between which others go on.
+
+    sent: called behind each. Only for sockets on which one task alone sends, which leaves the socket when it is
+    cancelled. Raises as `send_text`.
+    """
     left = len(message)
     for number, part in enumerate(parts_of(message)):
         await _ready(socket)
@@ -81,6 +87,7 @@ async def send_text(socket: Connection, message: bytes | LongMessage) -> None:
         send(part, fin=not left)
         socket.send_data()
         await (socket.drain() if socket.paused else asyncio.sleep(0))
+        sent()
 
 
 async def _ready(socket: Connection) -> None:

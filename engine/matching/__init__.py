@@ -1,7 +1,8 @@
 """Quad delta -> changed rows of each subscription.
 
-subscriptions: all subscriptions by number; registry: their shapes and units, filed in the LUTT; following: one commit,
-from its delta to the changed rows; collectors: what matchers gather while it is matched; prices: what that takes.
+subscriptions: all subscriptions by number; signatures: the quads on which a text can depend; registry: their shapes
+and units, filed in the LUTT; following: one commit, from its delta to the changed rows; collectors: what matchers
+gather while it is matched; prices: what that takes.
 query_texts: text -> parsed query and constants; shapes: queries that differ only in constants, which query_constants
 joins with; subscription_numbers: numbers and names of subscriptions.
 lutt: the shapes that a quad can touch; cts, quad_tables: the index of quads, and its tables; reachability: paths of any

@@ -35,7 +35,7 @@ from lamplighter.gateway.cli.console import ProgressBar, confirm, print_result
 from lamplighter.gateway.cli.endpoint import add_reach_options, call_gateway
 from lamplighter.gateway.cli.options import add_confirmation, config_folder, settings_and_data
 from lamplighter.gateway.clock import MachineClock
-from lamplighter.gateway.gates.opening import FOLDER
+from lamplighter.gateway.gates.protection_check import FOLDER
 from lamplighter.gateway.history.verification import verify
 from lamplighter.gateway.security.registry import CLIENTS
 from lamplighter.gateway.service.preflight import CREDENTIALS

@@ -78,7 +78,7 @@ def _try(options: argparse.Namespace) -> int:
         f"{count_text(rehearsal.records, 'record', ',')}"
     )
     if rehearsal.idle:
-        print(f"{count_text(rehearsal.idle, 'delayed update', ',')} would have changed nothing when they were due")
+        print(f"{count_text(rehearsal.idle, 'delayed update', ',')} would have changed nothing when due")
     return 0
 
 

@@ -25,7 +25,13 @@ from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.gates.http.routes import Route
 from lamplighter.gateway.gates.listeners import EVERYWHERE, Listener, passed_listener, tcp_listener, unix_listener
-from lamplighter.gateway.gates.protection_check import PREFIX, check_passed_host, check_protection, security_routes
+from lamplighter.gateway.gates.protection_check import (
+    FOLDER,
+    PREFIX,
+    check_passed_host,
+    check_protection,
+    security_routes,
+)
 from lamplighter.gateway.monitoring.health.own import Validity
 from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.security.gatekeeper import Gatekeeper, OpenGatekeeper, TokenGatekeeper
@@ -39,7 +45,6 @@ if TYPE_CHECKING:
     from lamplighter.gateway.security.authorization import Authorization
     from lamplighter.gateway.security.certificates import Identity
 
-FOLDER = "security"  # the folder of keys, certificates and clients, in the data folder
 HTTP, WEBSOCKET = "http", "ws"  # names of the sockets that systemd opens for the gates (`FileDescriptorName=`)
 _WILDCARDS = ("0.0.0.0", EVERYWHERE)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Optional prefix of every path in secure mode: the classic layout, which clients have hard-wired (protocol 1.1).
 PREFIX = "/secure"
+FOLDER = "security"  # the folder of keys, certificates and clients, in the data folder
 _ADDRESS_BYTES_MAX = 107  # of the address of a Unix socket: sun_path of unix(7), without the zero at its end
 _PATHS = [name for name in HttpSettings.__struct_fields__ if name.endswith("_path")]
 _TABLES = {*Settings.__struct_fields__} - {spec.table for spec in ADAPTERS}

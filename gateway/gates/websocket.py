@@ -18,7 +18,14 @@ from websockets.http11 import Request, Response
 
 from lamplighter.adapters.specs import KINDS
 from lamplighter.engine.change_log import Cause
-from lamplighter.engine.client.sending import AT_ONCE_BYTES_MAX, LongMessage, send_text, sent_at_once
+from lamplighter.engine.client.sending import (
+    AT_ONCE_BYTES_MAX,
+    PART_BYTES,
+    LongMessage,
+    send_fragmented,
+    send_text,
+    sent_at_once,
+)
 from lamplighter.engine.errors import (
     AccessDeniedError,
     ForeignRequestError,
@@ -156,8 +163,15 @@ class _Connection:
 
     async def _send(self) -> None:
         while True:
-            await send_text(self._socket, await self._outbox.get())
-            self._sent += 1
+            message = await self._outbox.get()
+            if isinstance(message, bytes) and len(message) <= PART_BYTES:
+                await send_text(self._socket, message)
+                self._note_sent()
+            else:
+                await send_fragmented(self._socket, message, self._note_sent)
+
+    def _note_sent(self) -> None:
+        self._sent += 1
 
     async def _disconnect_when_too_slow(self) -> None:
         await self._outbox.overflowed.wait()
@@ -177,7 +191,7 @@ class _Connection:
         while True:
             await asyncio.sleep(self._gate.settings.ping_s)
             unsent = self._socket.transport.get_write_buffer_size()
-            # Neither a message was taken nor a byte sent in a whole interval.
+            # Neither a message or a part of one was taken nor a byte sent in a whole interval.
             if unsent and before == (self._sent, unsent):
                 break
             before = (self._sent, unsent)

@@ -38,6 +38,7 @@ from lamplighter.gateway.state.applications import (
 from lamplighter.gateway.state.delayed import at_moment, delay_us
 
 NO_CHANGE: Final = QuadDelta()
+_SOON: Final = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,14 @@ class Act:
 
 @dataclass(order=True, frozen=True)
 class _Due:
-    """A delayed update."""
+    """A delayed update. depth: how many others led to it, each one `_SOON` after the one before."""
 
     at: datetime
     number: int
     trigger: Trigger
     text: str
     set_at: datetime
+    depth: int
 
 
 class Rehearsal:
@@ -81,6 +83,7 @@ class Rehearsal:
         self._place = replay.place
         self._now = begin
         self._due: list[_Due] = []
+        self._depth = 0  # of the delayed update that runs
         self._own_timers = {
             pending.timer.id for pending in replay.delayed_updates.pending.values() if self._is_own(pending.record)
         }
@@ -141,7 +144,9 @@ class Rehearsal:
             yield act
         else:
             self.idle += 1
+        self._depth = due.depth + 1
         yield from self._react()
+        self._depth = 0
 
     def _take(self, commit: Commit) -> None:
         for told in commit.notifications:
@@ -168,12 +173,17 @@ class Rehearsal:
                 yield self._failing_act(trigger, error)
                 continue
             self.delayed += 1
-            heapq.heappush(self._due, _Due(at, self.delayed, trigger, reaction.sparql, self._now))
+            depth = self._depth if at - self._now < _SOON else 0
+            if depth == REACTIONS_MAX:  # time would stand still
+                raise self._error(
+                    f"{REACTIONS_MAX} reactions follow from each other, each at once", "give their delay more time"
+                )
+            heapq.heappush(self._due, _Due(at, self.delayed, trigger, reaction.sparql, self._now, depth))
         self._pending.clear()
-        raise ConfigurationError(
-            f"{self._application.name}: {REACTIONS_MAX} reactions follow from one record at {iso(self._now)}; the "
-            "gateway would stop it"
-        )
+        raise self._error(f"{REACTIONS_MAX} reactions follow from one record", "the gateway would stop it")
+
+    def _error(self, what: str, then: str) -> ConfigurationError:
+        return ConfigurationError(f"{self._application.name}: {what} at {iso(self._now)}; {then}")
 
     def _act(self, trigger: Trigger, text: str, set_at: str = "") -> Act:
         try:

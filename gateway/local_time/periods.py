@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from lamplighter.gateway.local_time.times import LocalPlace, TimeOfDay
@@ -45,7 +46,7 @@ class Period:
     def state(self, now: datetime, place: LocalPlace) -> PeriodState:
         """now: in UTC."""
         active, changes = False, None
-        for begin, end in self._intervals(place.local_date(now) - 2 * _DAY, place):
+        for begin, end in _intervals(self, place.local_date(now) - 2 * _DAY, place):
             if begin > now and not active:
                 return PeriodState(active, begin)
             if changes is not None and begin > changes:  # else it goes on where the one before ends
@@ -54,18 +55,6 @@ class Period:
                 active, changes = True, end if changes is None else max(end, changes)
         # One that ends where it begins again never changes; these are the intervals that were looked at.
         return PeriodState(active, changes if changes is not None and changes - now <= _WEEK else None)
-
-    def _intervals(self, first: date, place: LocalPlace) -> Iterator[tuple[datetime, datetime]]:
-        """In order. Each begins on one of the days, and ends with the next end."""
-        for offset in range(_AHEAD_DAYS + 3):
-            day = first + offset * _DAY
-            begin = self.begins.on(day, place)
-            if begin is None or (self.days and day.weekday() not in self.days):
-                continue
-            ends = (self.ends.on(day + near * _DAY, place) for near in (-1, 0, 1, 2))
-            end = next((end for end in ends if end is not None and end > begin), None)
-            if end is not None:
-                yield begin, end
 
 
 def next_midnight(now: datetime, place: LocalPlace) -> datetime:
@@ -77,3 +66,20 @@ def _weekday(text: str) -> int:
     if text not in DAYS:
         raise ValueError(f"{text[:64]!r} is not a day of the week: {', '.join(DAYS)}")
     return DAYS.index(text)
+
+
+@lru_cache(maxsize=2048)
+def _intervals(period: Period, first: date, place: LocalPlace) -> tuple[tuple[datetime, datetime], ...]:
+    """In order, from a date on. Each begins on one of the days, and ends with the next end."""
+    # Kept, since a look at all periods would block the gateway for a tenth of a second, and many looks are on one date.
+    found = []
+    for offset in range(_AHEAD_DAYS + 3):
+        day = first + offset * _DAY
+        begin = period.begins.on(day, place)
+        if begin is None or (period.days and day.weekday() not in period.days):
+            continue
+        ends = (period.ends.on(day + near * _DAY, place) for near in (-1, 0, 1, 2))
+        end = next((end for end in ends if end is not None and end > begin), None)
+        if end is not None:
+            found.append((begin, end))
+    return tuple(found)

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
+from heapq import nsmallest
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, cast
 
 from lamplighter.engine.change_log import Cause
@@ -54,6 +55,7 @@ PERIODS_MAX: Final = 1000
 """Periods of which something is said: the first ones by their IRIs."""
 _LOOK_S: Final = 10.0  # so that a step of the clock, a reload of [place] and a clock that is trusted now are noticed
 _PAUSE_S: Final = 0.1  # between two updates, if others write what is said here
+_DELETED_CHARACTERS_MAX: Final = 256 * 1024  # of one update: twice of what is said of all periods
 _AGAIN_S: Final = 1.0, 60.0
 
 
@@ -61,8 +63,11 @@ def _branch(name: Term) -> str:
     return f"{{ ?about {name} ?o BIND({name} AS ?p) }}"
 
 
-_DECLARED: Final = frozenset(map(iri, (BEGINS, ENDS, ON_WEEKDAY)))
-_SAID: Final = frozenset(map(iri, (ACTIVE, CHANGES_AT, PERIOD_PROBLEM, LOCAL_DATE, LOCAL_WEEKDAY, DAYLIGHT)))
+_BEGINS, _ENDS, _DAYS = _DECLARATION = tuple(map(iri, (BEGINS, ENDS, ON_WEEKDAY)))
+_ACTIVE, _CHANGES_AT, _PROBLEM = map(iri, (ACTIVE, CHANGES_AT, PERIOD_PROBLEM))
+_DATE, _WEEKDAY, _DAYLIGHT = map(iri, (LOCAL_DATE, LOCAL_WEEKDAY, DAYLIGHT))
+_DECLARED: Final = frozenset(_DECLARATION)
+_SAID: Final = frozenset((_ACTIVE, _CHANGES_AT, _PROBLEM, _DATE, _WEEKDAY, _DAYLIGHT))
 # A branch for each predicate, so that commits without any of them cost nothing.
 _QUERY: Final = f"SELECT ?about ?p ?o {{ {' UNION '.join(map(_branch, sorted(_DECLARED | _SAID)))} }}"
 _NO_POSITION: Final = "sunrise and sunset need a place: set position of [place] in the settings"
@@ -129,39 +134,51 @@ def local_triples(
     due = next_midnight(now, place)
     said: dict[Term, Properties] = {where: {}}
     today = place.local_date(now)
-    said[where][iri(LOCAL_DATE)] = {literal(today.isoformat(), datatype=XSD + "date")}
-    said[where][iri(LOCAL_WEEKDAY)] = {literal(DAYS[today.weekday()])}
+    said[where][_DATE] = {literal(today.isoformat(), datatype=XSD + "date")}
+    said[where][_WEEKDAY] = {literal(DAYS[today.weekday()])}
     if place.position is not None:
         day = _DAYTIME.state(now, place)
-        said[where][iri(DAYLIGHT)] = {_boolean(day.active)}
+        said[where][_DAYLIGHT] = {_boolean(day.active)}
         due = min(due, day.changes or due)
-    periods = (subject for subject, values in about.items() if is_iri(subject) and not _DECLARED.isdisjoint(values))
-    for subject in islice(periods, PERIODS_MAX):
-        begins, ends, days = (
-            [lexical(value) for value in about[subject].get(iri(name), ())] for name in (BEGINS, ENDS, ON_WEEKDAY)
-        )
+    periods = [subject for subject, values in about.items() if is_iri(subject) and not _DECLARED.isdisjoint(values)]
+    if len(periods) > PERIODS_MAX:
+        # Not those that came first: a start reads them in another order.
+        periods = nsmallest(PERIODS_MAX, periods)
+    for subject in periods:
+        begins, ends, days = ([lexical(value) for value in about[subject].get(name, ())] for name in _DECLARATION)
         try:
             period = Period.parse(begins, ends, days)
             if period.needs_position and place.position is None:
                 raise ValueError(_NO_POSITION)
         except ValueError as error:
-            said.setdefault(subject, {})[iri(PERIOD_PROBLEM)] = {literal(str(error))}
+            said.setdefault(subject, {})[_PROBLEM] = {literal(str(error))}
             continue
         active, changes = period.state(now, place)
-        said.setdefault(subject, {})[iri(ACTIVE)] = {_boolean(active)}
+        said.setdefault(subject, {})[_ACTIVE] = {_boolean(active)}
         if changes is not None:
             # In the store's own spelling: it would differ from what is said otherwise, and be corrected for ever.
-            said[subject][iri(CHANGES_AT)] = {literal(f"{changes:%Y-%m-%dT%H:%M:%SZ}", datatype=XSD + "dateTime")}
+            said[subject][_CHANGES_AT] = {literal(f"{changes:%Y-%m-%dT%H:%M:%SZ}", datatype=XSD + "dateTime")}
             due = min(due, changes)
     return said, due
 
 
 def difference(about: Mapping[Term, Properties], said: Mapping[Term, Properties]) -> str:
-    """An update that makes the dataset say this and nothing else; empty if it does."""
+    """An update that makes the dataset say this and nothing else; empty if it does. What others have said may be more
+    than one update can take: it deletes a part then, and the next one more."""
     old = set(_statements({subject: values for subject, values in about.items() if is_iri(subject)}))
     new = set(_statements(said))
-    parts = (("DELETE", old - new), ("INSERT", new - old))
-    return " ; ".join(f"{verb} DATA {{ {' '.join(sorted(triples))} }}" for verb, triples in parts if triples)
+    parts = (("DELETE", _first(sorted(old - new))), ("INSERT", sorted(new - old)))
+    return " ; ".join(f"{verb} DATA {{ {' '.join(triples)} }}" for verb, triples in parts if triples)
+
+
+def _first(triples: list[str]) -> list[str]:
+    """The first ones, at least one, that have at most `_DELETED_CHARACTERS_MAX` characters together."""
+    ends = accumulate(map(len, triples))
+    return [
+        triple
+        for number, (triple, end) in enumerate(zip(triples, ends, strict=True))
+        if not number or end <= _DELETED_CHARACTERS_MAX
+    ]
 
 
 def _statements(about: Mapping[Term, Properties]) -> Iterator[str]:
@@ -182,20 +199,20 @@ _DAYTIME: Final = Period(TimeOfDay.parse("sunrise"), TimeOfDay.parse("sunset"))
 class LocalTime:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
+        self._failures = 0  # in a row
 
     async def keep(self) -> None:
         """Until cancelled, while the settings have a place."""
-        failures = 0
         while True:
             try:
                 if self._runner.settings.place.is_set:
                     await self._follow()
-                failures = 0
                 await asyncio.sleep(_LOOK_S)
-            except GatewayError as error:
-                failures += 1
-                pause = back_off_s(failures, *_AGAIN_S)
-                logger.warning("local time not kept", reason=error, again_s=round(pause))
+            except Exception as error:  # the gateway does its work nevertheless
+                self._failures += 1
+                pause = back_off_s(self._failures, *_AGAIN_S)
+                unexpected = not isinstance(error, GatewayError)
+                logger.warning("local time not kept", reason=error, again_s=round(pause), exc_info=unexpected)
                 await asyncio.sleep(pause)
 
     async def _follow(self) -> None:
@@ -225,7 +242,10 @@ class LocalTime:
             if update := difference(declarations.about, said):
                 await self._runner.updates.update(UpdateCall(update, Cause(KIND, iso(now))))
                 await asyncio.sleep(_PAUSE_S)
+        self._failures = 0
         if going_on:
+            # Not `wait_for`: that of Python 3.11 loses a cancellation in the moment of a change.
             with suppress(TimeoutError):
-                await asyncio.wait_for(declarations.changed.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await declarations.changed.wait()
         return going_on

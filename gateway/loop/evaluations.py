@@ -115,7 +115,7 @@ class Evaluations:
         self.timed = False
         self.prepared_s = 0.0
         self.evaluated_s = 0.0
-        self.note_change: Callable[[QuadDelta], None] = dry_runs.changes.note
+        self.changes = dry_runs.changes
         self._trial: Trial | None = None  # of the present request
         self._long = self._may_wait = False
         self.asking = False  # whether the present request is evaluated, and not what is pending before it
@@ -188,7 +188,7 @@ class Evaluations:
         data_s = len(request.text) * CHARACTER_S
         with self._slicer.beside():
             frames = self._try_here(work, data_s, len(request.texts))
-        return Trial(frames, self._dry_runs.changes.version, now) if frames else None
+        return Trial(frames, self.changes.watch(), now) if frames else None
 
     def expect_first_result(self, *, may_wait: bool) -> None:
         """What is evaluated from here on is the first result of the present request. may_wait: whether TouchedError may
@@ -242,7 +242,7 @@ class Evaluations:
             return select()  # it is being tried
         if self.following:
             return self._follow(asked, select)
-        found = None if self._found is None else self._found.solutions(asked, self._dry_runs.changes)
+        found = None if self._found is None else self._found.solutions(asked, self.changes)
         if found is not None:
             return found
         if self._settled or not ((self.asking and self._long) or self._dry_runs.risky(asked.name)):
@@ -281,9 +281,8 @@ class Evaluations:
         frames = self._try_here(lambda: record_select(self._engine, asked, select, refuses=refuses))
         if not frames:
             return None, 0.0
-        changes = self._dry_runs.changes
-        trial = Trial(frames, changes.version, EPOCH)
-        return trial.solutions(asked, changes), trial.ms
+        trial = Trial(frames, self.changes.watch(), EPOCH)
+        return trial.solutions(asked, self.changes), trial.ms
 
     def _try_here(self, work: Callable[[], object], besides_s: float = 0.0, times: int = 1) -> bytes:
         if not self.following and not self._slicer.elsewhere:

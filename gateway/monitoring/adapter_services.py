@@ -12,13 +12,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lamplighter.adapters.specs import ADAPTERS, AdapterSpec
+from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.monitoring.health.components import NOT_RUNNING
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import FAILED, UnitState, unit_states
 
+logger = EventLogger(__name__)
+
 # A service is started again 3 s after its end, and its words are gone then.
 EVERY_S = 2.0
+AGAIN_S = 60.0
 
 AskSystemd = Callable[[Sequence[str]], Mapping[str, UnitState]]
 
@@ -51,13 +55,20 @@ class AdapterServices:
     async def follow(self, ask: AskSystemd = unit_states) -> None:
         """Asks systemd until cancelled, while an adapter that the settings enable does not run."""
         while True:
-            absent = [*self._absent()]
-            # In a thread: a program is run.
-            told = await asyncio.to_thread(ask, [f"{spec.service}.service" for spec in absent]) if absent else {}
-            units = {spec.name: told.get(f"{spec.service}.service") for spec in absent}
-            self._known = {name: state for name, state in units.items() if state is not None}
-            self._words = {name: one for name, state in self._known.items() if (one := self._last_words(name, state))}
+            try:
+                await self._look(ask)
+            except Exception:  # the gateway does its work nevertheless
+                logger.exception("state of adapters not determined", again_s=AGAIN_S)
+                await asyncio.sleep(AGAIN_S)
             await asyncio.sleep(EVERY_S)
+
+    async def _look(self, ask: AskSystemd) -> None:
+        absent = [*self._absent()]
+        # In a thread: a program is run.
+        told = await asyncio.to_thread(ask, [f"{spec.service}.service" for spec in absent]) if absent else {}
+        units = {spec.name: told.get(f"{spec.service}.service") for spec in absent}
+        self._known = {name: state for name, state in units.items() if state is not None}
+        self._words = {name: one for name, state in self._known.items() if (one := self._last_words(name, state))}
 
     def _last_words(self, adapter: str, state: UnitState) -> str:
         if state.status.startswith(FAILED):

@@ -9,7 +9,7 @@ import os
 import shutil
 from pathlib import Path
 
-from lamplighter.gateway.gates.opening import FOLDER
+from lamplighter.gateway.gates.protection_check import FOLDER
 from lamplighter.gateway.service.unit_view import UnitView
 from lamplighter.gateway.settings import Settings
 

@@ -9,7 +9,7 @@ import gc
 import resource
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lamplighter.adapters.specs import ADAPTERS, AdapterSpec
 from lamplighter.engine.log_events import EventLogger
@@ -43,9 +43,6 @@ from lamplighter.gateway.service.configuration import Configuration
 from lamplighter.gateway.service.supervision import GatewayService, Reread, warn_of_quotas
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import Supervisor, mark_lines
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "allow_files",

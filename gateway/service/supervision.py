@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.errors import ChangeLogError, GatewayError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.addresses import Addresses
@@ -121,6 +121,8 @@ class GatewayService:
                     again = await asyncio.to_thread(self._reread)
                     await self._apply(again.settings)
                     await self._runner.declare(again.applications)
+            except ChangeLogError as error:  # what is not recorded yet is done before the next request
+                logger.error("applications taken up, change log not writable", reason=error)
             except GatewayError as error:
                 logger.error("configuration refused, keeping the previous one", reason=error)
             self._service.ready(self._status())

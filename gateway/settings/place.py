@@ -39,7 +39,9 @@ class PlaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 def place_faults(settings: PlaceSettings) -> Iterator[tuple[str, str]]:
-    """The keys that are wrong, and why."""
+    """The keys that are wrong, and why. The machine's own time zone does not matter where local time is not kept."""
+    if not settings.is_set:
+        return
     for key, read in (("time_zone", lambda: time_zone(settings.time_zone)), ("position", settings.coordinates)):
         try:
             read()
@@ -52,8 +54,14 @@ def time_zone(name: str) -> tzinfo:
     if not name:
         import tzlocal  # not above: it takes some milliseconds, and most commands have no use for it
 
-        return tzlocal.get_localzone()
+        try:
+            return tzlocal.get_localzone()
+        except (ValueError, OSError, KeyError) as error:  # TZ or /etc/localtime is none of the database, or two differ
+            why = " ".join(str(error.args[0] if error.args else error).split())
+            raise ValueError(f"this machine's own is not known ({why}); name one such as Europe/Berlin") from error
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError) as error:  # KeyError: ZoneInfoNotFoundError; OSError: "Europe" is a folder
-        raise ValueError(f"{name!r} is no time zone that this machine knows; one is Europe/Berlin") from error
+        raise ValueError(
+            f"{name!r} is no time zone that this machine knows; one is Europe/Berlin (Debian's package tzdata has them)"
+        ) from error

@@ -319,7 +319,7 @@ class DryRuns:
         """What a work finds in a fork, None if that is not known. Raises as `Reader.trial`."""
         await self.reader.steady.wait()
         # Not behind the fork: what is committed before it may count as a change since then, but not the other way.
-        version, now = self.changes.version, self.engine.now
+        version, now = self.changes.watch(), self.engine.now
 
         def record() -> bytes:
             return record_work(self.engine, lambda: work.evaluate(now), bare=False, data=work.data_s > 0)

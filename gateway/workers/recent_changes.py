@@ -1,40 +1,64 @@
-"""What the last commits have changed, for what was evaluated before them. Pure."""
+"""What commits have changed since a dry run began, as long as somebody may ask. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
+from weakref import WeakSet
 
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.matching.lutt import Lutt, PatternSignature
 
 QUADS_MAX = 5_000
-"""Quads of the deltas that are kept; to look at them all takes some milliseconds."""
+"""Quads and graphs of the deltas that are kept; to look at them all takes some milliseconds."""
 DELTAS_MAX = 5_000
 
 
+class Version:
+    """A version of the dataset. number: of the changes before it that were noted."""
+
+    __slots__ = ("__weakref__", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 class RecentChanges:
-    """The deltas of the last commits. version: the number of those that changed something."""
+    """The deltas of the last commits. watched: the versions that somebody has; where there is none, nobody asks what
+    has changed, and no commit needs to be noted."""
 
     def __init__(self) -> None:
-        self.version = 0
+        self.watched = WeakSet[Version]()
+        self._number = 0
         self._deltas: deque[QuadDelta] = deque()
-        self._quads = 0
+        self._size = 0
+
+    def watch(self) -> Version:
+        """The present version. What changes is to be noted as long as the caller keeps it."""
+        if not self.watched:
+            self._deltas.clear()
+            self._size = 0
+        version = Version(self._number)
+        self.watched.add(version)
+        return version
 
     def note(self, delta: QuadDelta) -> None:
         """A commit changes the dataset."""
         removed, added, _, created, dropped = delta
         if not (removed or added or created or dropped):
             return
-        self.version += 1
-        self._deltas.append(delta)
-        self._quads += len(removed) + len(added)
-        while self._quads > QUADS_MAX or len(self._deltas) > DELTAS_MAX:
-            gone = self._deltas.popleft()
-            self._quads -= len(gone.removed) + len(gone.added)
+        self._number += 1
+        self._deltas.append(delta._replace(kept=()))  # what it asserts again may be long
+        self._size += _size(delta)
+        while self._size > QUADS_MAX or len(self._deltas) > DELTAS_MAX:
+            self._size -= _size(self._deltas.popleft())
 
-    def touches(self, signature: PatternSignature, version: int) -> bool:
+    def since(self, version: Version) -> bool:
+        """Whether a commit since that version has changed anything."""
+        return version.number != self._number
+
+    def touches(self, signature: PatternSignature, version: Version) -> bool:
         """Whether a commit since that version may have touched what a query reads."""
-        count = self.version - version
+        count = self._number - version.number
         if not count:
             return False
         if count > len(self._deltas):
@@ -42,3 +66,7 @@ class RecentChanges:
         lutt = Lutt[None]()
         lutt.add(None, signature)
         return any(lutt.lookup(self._deltas[-number]) for number in range(1, count + 1))
+
+
+def _size(delta: QuadDelta) -> int:
+    return sum(map(len, (delta.removed, delta.added, delta.created, delta.dropped)))

@@ -32,7 +32,7 @@ from lamplighter.engine.sparql.skeletons import Lifter
 from lamplighter.engine.store.quad_store import Asked, SelectRun
 from lamplighter.engine.terms import Bag, Binding, Term
 from lamplighter.gateway.workers.fresh_nodes import draw_anew
-from lamplighter.gateway.workers.recent_changes import RecentChanges
+from lamplighter.gateway.workers.recent_changes import RecentChanges, Version
 
 SOLUTIONS_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of a request's solutions that a fork returns."""
@@ -177,13 +177,13 @@ def record_select(engine: Engine, asked: Asked, select: SelectRun, *, refuses: b
 class Trial:
     """What a request's queries found in a fork.
 
-    version: of the dataset that the fork had, in `RecentChanges`; now: the value of NOW() there. whole: whether any
+    version: of the dataset that the fork had; now: the value of NOW() there. whole: whether any
     change of the dataset may have changed what it found. ms: processor time of the queries.
     """
 
-    def __init__(self, frames: bytes, version: int, now: datetime, *, whole: bool = False) -> None:
+    def __init__(self, frames: bytes, version: Version, now: datetime, *, whole: bool = False) -> None:
         self._frames = memoryview(frames)
-        self.version = version
+        self._version = version
         self.now = now
         self._whole = whole
         self._at = 0
@@ -209,7 +209,7 @@ class Trial:
         query = _decode_query(self._next())
         patterns = tuple(TriplePattern(*pattern) for pattern in query.patterns)
         signature = PatternSignature(patterns, query.graph_names)
-        changed = changes.version != self.version if self._whole else changes.touches(signature, self.version)
+        changed = changes.since(self._version) if self._whole else changes.touches(signature, self._version)
         if query.key != _key(asked) or changed:
             self._left = 0
             return None

@@ -14,12 +14,13 @@ import pytest
 from lamplighter.gateway.cli.templates import TEMPLATES
 from lamplighter.gateway.state.applications import load_applications
 from tests.support.commands import command
+from tests.support.gateway_parts import FakeClock, recovered_runner, update
 from tests.support.gateway_process import GatewayProcess
 from tests.support.places import ROOT
 
 DOCUMENT = (ROOT / "docs" / "applications.md").read_text()
 FILE, *EXCERPTS = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", DOCUMENT, re.S)]
-INIT, FIRST, MISTAKES = re.findall(r"```console\n(.*?)```", DOCUMENT, re.S)
+INIT, FIRST, MISTAKES, TRY = re.findall(r"```console\n(.*?)```", DOCUMENT, re.S)
 HOME = "/home/you/lamplighter"
 
 
@@ -54,6 +55,28 @@ def test_template_prints_what_the_document_shows_and_its_parts_are_explained(fol
     parts = {**written["queries"], **written["updates"], **aggregators}
     explained: dict[str, Any] = dict(itertools.chain.from_iterable(excerpt.items() for excerpt in EXCERPTS))
     assert explained == parts
+
+
+async def test_try_prints_what_the_document_shows(folder: Path) -> None:
+    """But for the numbers."""
+    [(arguments, output)] = steps(INIT)
+    here(folder, *arguments)
+    clock = FakeClock()
+    async with recovered_runner(folder / "data", clock) as runner:
+        await update(runner, "INSERT DATA { <urn:house> a <urn:House> }")
+        for seconds, value in ((1, "true"), (5, "false"), (5, "true"), (5, "false"), (60, "true")):
+            clock.advance(seconds)
+            await update(
+                runner,
+                "PREFIX sosa: <http://www.w3.org/ns/sosa/> PREFIX g: <http://lamplighter.example/ns/gateway#> "
+                "DELETE { <urn:r> sosa:hasSimpleResult ?before } INSERT { <urn:r> sosa:hasSimpleResult "
+                f"{value} ; sosa:observedProperty g:motion ; sosa:hasFeatureOfInterest "
+                "<http://lamplighter.local/area/Hall> } WHERE { OPTIONAL { <urn:r> sosa:hasSimpleResult ?before } }",
+            )
+    [(arguments, output)] = steps(TRY)
+    shown, _ = here(folder, *arguments[:-1], "1")
+    kinds = {re.sub(r"\d+", "0", line) for line in output.splitlines()}
+    assert kinds <= {re.sub(r"\d+", "0", line) for line in shown.splitlines()}
 
 
 def test_each_template_and_its_defaults_are_in_the_table() -> None:

@@ -13,6 +13,7 @@ import pytest
 from lamplighter.adapters.mqtt.credentials import with_passwords
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.log_events import Event
+from lamplighter.gateway import systemd
 from lamplighter.gateway.security.audit import log_refusal
 from lamplighter.gateway.systemd import (
     JournalHandler,
@@ -257,3 +258,8 @@ def test_lines_are_marked_in_the_journal_only(listening: Listening) -> None:
     finally:
         root.removeHandler(handler)
         handler.close()
+
+
+def test_a_program_that_prints_no_utf_8_is_read_all_the_same() -> None:
+    assert systemd._output("printf", r"a\377b") == "a\ufffdb"
+    assert systemd._output("no-such-program") == ""

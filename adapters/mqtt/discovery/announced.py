@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from lamplighter.adapters.devices.device import Actuator, Availability, Device, Problem, Sensor, Table
-from lamplighter.adapters.devices.draft import Draft
+from lamplighter.adapters.devices.draft import ACTUATORS_MAX, SENSORS_MAX, Draft
 from lamplighter.adapters.mqtt.discovery.declared import Declared, declare_items
 
 ANNOUNCEMENT_BYTES_MAX = 4 * 1024 * 1024
@@ -127,6 +127,11 @@ def merged(announcements: Iterable[Joined]) -> Joined:
         text: next((getattr(record, text) for record in records if getattr(record, text)), "")
         for text in ("manufacturer", "model", "area")
     }
+    more = [
+        f"{len(found) - most} of {len(found)} {what}, since a device has at most {most}"
+        for found, most, what in ((sensors, SENSORS_MAX, "sensors"), (actuators, ACTUATORS_MAX, "actuators"))
+        if len(found) > most
+    ]
     name = next((record.name for record in records if record.name != record.id), first.name)
     device = Device(
         id=first.id,
@@ -136,11 +141,11 @@ def merged(announcements: Iterable[Joined]) -> Joined:
         manufacturer=named["manufacturer"],
         model=named["model"],
         area=named["area"],
-        sensors=tuple(sensors[key] for key in sorted(sensors)),
-        actuators=tuple(actuators[key] for key in sorted(actuators)),
+        sensors=tuple(sensors[key] for key in sorted([*sensors][:SENSORS_MAX])),
+        actuators=tuple(actuators[key] for key in sorted([*actuators][:ACTUATORS_MAX])),
         availability=_common([record.availability for record in records if record.availability]),
     )
-    return Joined(device, left_out, problems)
+    return Joined(device, (*left_out, *more), problems)
 
 
 def _twice(device: Device, key: str, topic: str) -> Problem:

@@ -88,7 +88,7 @@ def make_device(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
 
     def complete(draft: Draft, sensors: Mapping[str, Table]) -> None:
         draft.online(f"{BASE}/status", ["online"], ["offline"])
-        for below in sensors.keys() & _SETTABLE.keys():
+        for below in sorted(sensors.keys() & _SETTABLE.keys()):
             table = sensors[below]
             draft.actuator(below, table["property"], f"{base}/{below}/set", state=table, **_SETTABLE[below])
 

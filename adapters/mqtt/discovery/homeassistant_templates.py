@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from lamplighter.adapters.devices.draft import plain
-from lamplighter.adapters.mapping.command_payloads import command_text
-from lamplighter.adapters.mapping.jinja import command_template, value_template
+from lamplighter.adapters.mapping.jinja import COMMAND_NAMES, command_template, value_template
 from lamplighter.engine.errors import PayloadError
 
 _FILTERS = re.compile(
@@ -22,7 +21,7 @@ _FILTERS = re.compile(
 _HEAD = re.compile(r"\s*\{\{-?\s*value(_json)?")
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[\s*(?:'([^'\\]*)'|\"([^\"\\]*)\"|([0-9]{1,3}))\s*\]")
 _TAIL = re.compile(r"\s*-?\}\}\s*")
-_VALUE = re.compile(r"\{\{-?\s*value\s*(?:\|\s*(?:int|float|string|round)\s*(?:\(\s*[0-9]*\s*\))?\s*)*-?\}\}")
+_VALUE = re.compile(r"\{\{-?\s*value\s*(?:\|\s*string\s*)?-?\}\}")
 
 
 class ValuePlace(NamedTuple):
@@ -64,10 +63,11 @@ def command_keys(template: object, values: Mapping[str, object] | None) -> dict[
     if not isinstance(template, str):
         raise _not_understood("command template", template, "it is not a text")
     try:
-        command_template(template)
+        made = command_template(template)
         if values is None:
             return {"template": template}
-        return {"values": {state: command_text(template, str(text)) for state, text in values.items()}}
+        # What stands for a state, such as payload_on, is a text there, also if it reads as a number.
+        return {"values": {state: made.text(dict.fromkeys(COMMAND_NAMES, str(one))) for state, one in values.items()}}
     except (ValueError, PayloadError) as error:
         raise _not_understood("command template", template, str(error)) from error
 

@@ -113,14 +113,14 @@ def learned_device(
     texts = DeviceTexts(about.get("name", ""), about.get("manufacturer", ""), about.get("model", ""))
     draft = Draft(format_name, group, broker=broker, topic=group, about=texts)
     draft.leave_out(name.removeprefix(_LEFT_OUT) for name in parts if name.startswith(_LEFT_OUT))
-    for path, payload, topic, where in _values(parts):
+    for path, kinds, topic, where in _values(parts):
         said = next(str(step) for step in reversed(path) if isinstance(step, str))
         if said in harmless:
             continue
         own = path[len(within) :] if path[: len(within)] == within else path
         key = ".".join(map(str, own))
         try:
-            found = (known or {}).get(said) or meaning(said, payload)
+            found = (known or {}).get(said) or meaning(said, _kind(said, kinds))
         except ValueError as error:
             draft.problem(f"{plain(key)}: {error}")
             continue
@@ -131,8 +131,8 @@ def learned_device(
     return Joined.of(draft, draft.problems, whole=False)
 
 
-def _values(parts: Mapping[str, Any]) -> Iterator[tuple[Path, Payload, str, dict[str, str | int]]]:
-    """Path, kind, topic and choice of messages of each value, in order of the paths. Of several kinds, it is a text."""
+def _values(parts: Mapping[str, Any]) -> Iterator[tuple[Path, set[Payload], str, dict[str, str | int]]]:
+    """Path, kinds, topic and choice of messages of each value, in order of the paths."""
     kinds: dict[Path, set[Payload]] = {}
     places: dict[Path, tuple[str, dict[str, str | int]]] = {}
     for name in parts:
@@ -141,4 +141,14 @@ def _values(parts: Mapping[str, Any]) -> Iterator[tuple[Path, Payload, str, dict
             kinds.setdefault(tuple(steps), set()).add(payload)
             places[tuple(steps)] = parts[name]
     for path in sorted(kinds, key=str):
-        yield path, min(kinds[path]) if len(kinds[path]) == 1 else "text", *places[path]
+        yield path, kinds[path], *places[path]
+
+
+def _kind(name: str, kinds: set[Payload]) -> Payload:
+    """The kind of a value that was of these kinds: that of which the name has a usual meaning, so that a word such as
+    "error" makes no texts of temperatures; else a text."""
+    if len(kinds) == 1:
+        return min(kinds)
+    order: tuple[Payload, ...] = ("number", "boolean")
+    usual = (one for one in order if one in kinds and meaning(name, one).kind.startswith("gateway:"))
+    return next(usual, "text")

@@ -240,6 +240,8 @@ class Collector:
         if summary["landed"] != landed:
             self._unchecked.pop(gateway, None)  # it may be what others wait for
         self._release(budget)
+        if summary["landed"] != landed:
+            self._settle()  # what has landed is in the landing log before the turns of the others
 
     def _release(self, budget: _TurnBudget) -> None:
         """Checks again what waits in quarantine for others, until a pass over all of it releases nothing.

@@ -29,7 +29,8 @@ class LandingNumbers:
         self._db = db
 
     def add(self, gw: str, epoch: int, first: int) -> None:
-        self._db.execute("INSERT INTO landings (gw, epoch, first) VALUES (?, ?, ?)", (gw, epoch, first))
+        # An earlier version that has forgotten the gateway has left the old number.
+        self._db.execute("INSERT OR REPLACE INTO landings (gw, epoch, first) VALUES (?, ?, ?)", (gw, epoch, first))
 
     def add_missing(self) -> None:
         """Numbers what a collector has landed that gave no numbers, in the order of the times."""
@@ -71,11 +72,16 @@ class LandingLogWriter:
         self._lake = lake
         self._numbers = numbers
         self._last = self._repair()
+        self._sizes = self._sizes_now()
 
     def write(self) -> None:
         """Appends what has landed since the last call, durably. The files must be in place."""
+        # Somebody may have removed the log, and an error of the disk may have left a part of the last lines.
+        if self._sizes_now() != self._sizes:
+            self._last = self._repair()
         while (last := min(self._numbers.last, _last_of_file(self._last + 1))) > self._last:
             self._append(last)
+        self._sizes = self._sizes_now()
 
     @property
     def last(self) -> int:
@@ -106,6 +112,11 @@ class LandingLogWriter:
                 os.close(descriptor)
         sync_folder(self._lake / FOLDER)
         self._last = last
+
+    def _sizes_now(self) -> list[int]:
+        """The sizes of the files with the last line and with the next one; -1 for one that is missing."""
+        paths = [self._lake / FOLDER / file_name(number) for number in (max(self._last, 1), self._last + 1)]
+        return [path.lstat().st_size if path.exists() else -1 for path in paths]
 
     def _repair(self) -> int:
         """Removes a torn last line. Returns the number of the last line; 0 without a log."""

@@ -83,8 +83,9 @@ async def _next_of(
         except UndeliveredError as error:
             accepted, reason = error.accepted, str(error)
             if not accepted and error.permanent:
-                await _bury(cursor, one, notifications[:1], reason, parts)
-                return msgspec.structs.replace(one, position=notifications[0].next), 1
+                refused = notifications[: error.refused]
+                await _bury(cursor, one, refused, reason, parts)
+                return msgspec.structs.replace(one, position=refused[-1].next), len(refused)
         if accepted:
             # The gateway answers, so the time to give up begins again.
             return msgspec.structs.replace(one, position=notifications[accepted - 1].next, since=now), 0

@@ -31,10 +31,12 @@ _ROWS_AT_ONCE = 128
 
 
 class ChunkBounds(NamedTuple):
-    """What is delivered at once: at most so many matches, and at most so many characters or one match."""
+    """What is delivered at once: at most so many matches, and at most so many characters or one match. written: whether
+    it is asked when they were written."""
 
     matches: int
     characters: int
+    written: bool = False
 
 
 class MatchChunk(NamedTuple):
@@ -154,12 +156,13 @@ class MatchTable:
     ) -> list[MatchNotification]:
         found: list[MatchNotification] = []
         characters = 0
+        written = self.write_time(position.batch) if bounds.written else None
         for group, rows in self._places(subscription, position):
             for row, match in self._matches(position.batch, group, rows):
                 characters += _ROW_BYTES + sum(len(term) for terms in match.rows for term in terms if term is not None)
                 if found and characters > bounds.characters:
                     return found
-                found.append(MatchNotification(match, MatchPosition(position.batch, group.row_of(row) + 1)))
+                found.append(MatchNotification(match, MatchPosition(position.batch, group.row_of(row) + 1), written))
                 if len(found) == bounds.matches:
                     return found
         return found

@@ -65,19 +65,21 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 class MatchNotification:
     """A match with its id and its JSON text.
 
-    next: the position after the match. Two notifications with equal ids are repetitions of one.
+    next: the position after the match; written: when its batch was written, in seconds since 1970, if that is known.
+    Two notifications with equal ids are repetitions of one.
     """
 
-    __slots__ = ("__dict__", "id", "match", "next")
+    __slots__ = ("__dict__", "id", "match", "next", "written")
 
-    def __init__(self, match: Match, next: MatchPosition) -> None:
+    def __init__(self, match: Match, next: MatchPosition, written: float | None = None) -> None:
         self.match = match
         self.next = next
+        self.written = written
         self.id = notification_id(match)
 
     def as_late(self) -> MatchNotification:
         """The same, of a match that is delivered after matches of later records."""
-        return MatchNotification(msgspec.structs.replace(self.match, late=True), self.next)
+        return MatchNotification(msgspec.structs.replace(self.match, late=True), self.next, self.written)
 
     @cached_property
     def body(self) -> bytes:

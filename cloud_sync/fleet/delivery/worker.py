@@ -201,7 +201,7 @@ class SinkWorker:
             accepted = error.accepted if isinstance(error, UndeliveredError) else 0
             self._accept(notifications[:accepted])
             if isinstance(error, UndeliveredError) and error.permanent:
-                await self._bury(notifications[accepted : accepted + 1], str(error))
+                await self._bury(notifications[accepted : accepted + error.refused], str(error))
                 return
             if await self._is_overdue(notifications[accepted]):
                 await self._bury(notifications[accepted:sound], f"given up: {error}")

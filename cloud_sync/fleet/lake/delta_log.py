@@ -40,7 +40,7 @@ class DeltaLog:
         if not self._follows:
             self.follow()
         elif batch.files:
-            self._try(lambda: self._commit(dict.fromkeys(batch.files, batch.id), [], True))
+            self._follows = self._try(lambda: self._commit(dict.fromkeys(batch.files, batch.id), [], True))
 
     def follow(self, *, data_change: bool = True) -> None:
         """Makes the log name the files of all batches that count. data_change: whether rows may have changed."""
@@ -57,12 +57,17 @@ class DeltaLog:
 
     def _try(self, commit: Callable[[], None]) -> bool:
         from deltalake.exceptions import DeltaError
+        from pyarrow import ArrowException
 
+        log = f"{self._path}/_delta_log"
         try:
             commit()
         except DeltaError as error:
             reason = str(error).partition("\n")[0]
-            self._say(f"{self._path}/_delta_log: {reason}; remove the folder, and the next batch writes it again")
+            self._say(f"{log}: {reason}; remove the folder, and the next batch writes it again")
+            return False
+        except (OSError, ArrowException) as error:  # the manifests count: a file that is lost must not stop a batch
+            self._say(f"{log}: not written: {str(error) or type(error).__name__}; the next batch tries it again")
             return False
         return True
 

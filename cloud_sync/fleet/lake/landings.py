@@ -7,7 +7,7 @@ A line without a segment is of a file that is gone: its gateway is forgotten, or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import msgspec
 
@@ -62,6 +62,15 @@ class LandingLog:
         first = max((int(name) for name in firsts if name.isdecimal()), default=1)
         return first - 1 + len(self.after(first - 1, LINES_A_FILE))
 
+    def numbers(self, segments: Container[str]) -> dict[str, int]:
+        """The numbers of some segments, as far as the log has them. Reads the whole log. Raises as `after`."""
+        found: dict[str, int] = {}
+        number = 0
+        while lines := self.after(number, LINES_A_FILE):
+            found.update((one.segment, one.number) for one in lines if one.segment in segments)
+            number = lines[-1].number
+        return found
+
     def blank(self, leaves: Callable[[str], bool]) -> None:
         """Takes the names of some segments out of the log. No other process may read or write it."""
         for name in self._lake.names(FOLDER):
@@ -78,8 +87,11 @@ class LandingLog:
         if known != number or number % LINES_A_FILE == 0:
             offset = 0
         try:
-            if offset and (self._size(path) or 0) <= offset:
+            size = self._size(path) or 0
+            if offset and size == offset:
                 return []
+            if size < offset:  # the log was written again, and files are gone since
+                offset = 0
             data = self._lake.fs.cat_file(path, start=offset)
         except FileNotFoundError:
             return []

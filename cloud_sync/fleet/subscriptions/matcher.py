@@ -21,6 +21,7 @@ from lamplighter.cloud_sync.fleet.events.completion import Descriptions
 from lamplighter.cloud_sync.fleet.events.events import events
 from lamplighter.cloud_sync.fleet.events.single_events import RECORD
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, live_of
+from lamplighter.cloud_sync.fleet.lake.landings import LandingLog
 from lamplighter.cloud_sync.fleet.lake.match_batches import following_id, match_span
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.lazy import F
@@ -131,6 +132,7 @@ class Matcher:
         came = self._take_ahead(followed)
         if came is not None:
             return came
+        self._find_numbers(followed)
         return self._match_next(followed)
 
     def _match_next(self, everyone: Sequence[FollowedSubscription]) -> TableBatch | None:
@@ -185,6 +187,12 @@ class Matcher:
             self._ingested[batch.id] = batch
             self._order.note_ingested(batch.segments, batch.landings)
         self._descriptions.advance(live_of(self._ingested.values()))
+
+    def _find_numbers(self, followed: Sequence[FollowedSubscription]) -> None:
+        """Asks the landing log for the numbers of segments that were ingested while it was away, or by an earlier
+        version, if a subscription needs them."""
+        if any(one.record.landing is not None for one in followed) and (wanted := self._order.without_number):
+            self._order.note_numbers(wanted, LandingLog(self._lake).numbers(wanted))
 
     def _active_subscriptions(self) -> list[FollowedSubscription]:
         """The active subscriptions. A broken record or query is told of once, and the others go on."""

@@ -109,7 +109,7 @@ class UpdateSink(_SinkBase, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     update: the variables of the query that occur in it are bound to the terms of the row. event_age_s_max: an older
     event is a dead letter, and so is one of a clock that is not trusted, because its age is unknown; 0: no bound. What
-    gateways tell ahead of their segments is new.
+    gateways tell ahead of their segments without a time is new.
     """
 
     name: Id = "update"

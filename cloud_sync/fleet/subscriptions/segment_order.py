@@ -19,12 +19,14 @@ Place = tuple[int, int]
 
 # How long a segment waits for missing ones before it.
 ORDER_WAIT_S = 60.0
+# Behind all numbers, so that every subscription sees the segment.
+UNKNOWN = 2**62
 _BEFORE_ALL: Place = (0, 0)
 
 
 class ChosenSegment(NamedTuple):
     """A segment, `<gateway>/<name>`. late: later records of its gateway have been matched already. number: in the
-    landing log; 0: it was ingested without one."""
+    landing log; 0: it was ingested without one, `UNKNOWN`: and is not in the log."""
 
     segment: str
     late: bool
@@ -80,6 +82,15 @@ class SegmentOrder:
                 self._waiting.setdefault(gateway, {})[segment] = name
                 if segment in numbers:
                     self._numbers[segment] = numbers[segment]
+
+    @property
+    def without_number(self) -> set[str]:
+        """Segments that wait and were ingested without a number."""
+        return {segment for waiting in self._waiting.values() for segment in waiting if segment not in self._numbers}
+
+    def note_numbers(self, segments: Iterable[str], numbers: Mapping[str, int]) -> None:
+        """What the landing log says about such segments."""
+        self._numbers.update((segment, numbers.get(segment, UNKNOWN)) for segment in segments)
 
     def is_matched(self, gateway: str, place: Place) -> bool:
         """Whether the segment of a record is matched."""

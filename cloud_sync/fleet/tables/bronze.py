@@ -147,10 +147,11 @@ class Ingest:
             if self.lake.fs.exists(self.lake.path("segments", *one.segment.split("/"))):
                 there.append(one)
             else:
-                self._say(f"gone: {one.segment}; retention has removed it, or it is lost")
+                self._say(f"gone: {one.segment}; retention has removed it, it is lost, or it is not copied yet")
         if there:
             self._ingest(engine, there)
-        waiting = {one.segment: one for one in [*self.frontier.unread.values(), *there]}
+        # A file that is gone may come: a copy of a lake may have the log before the file.
+        waiting = {one.segment: one for one in [*self.frontier.unread.values(), *new.landed]}
         self.frontier.advance(new.until, [one for name, one in waiting.items() if name not in self._segments()])
 
     def _ingest(self, engine: session.Session, some: Sequence[LandingLine]) -> None:

@@ -84,8 +84,37 @@ def test_of_thirty_usual_templates_two_are_refused() -> None:
 
 
 @each_row(
+    ("template", "payload", "value"),
+    [
+        ("{{ value | round(0, 'half') }}", "2.5", "2"),
+        ("{{ value | round(1, 'half') }}", "2.4", "2.5"),
+        ("{{ value_json | bool }}", "21.5", "True"),
+        ("{{ '1.0' | bool(default='no') ~ value }}", "1", "no1"),
+        ("{{ value_json.l | bool('no') }}", {"l": [1]}, "no"),
+        ("{{ value | title }}", "living_room (east)", "Living_room (East)"),
+        ("{{ '%.1f' % value_json.t }}", {"t": 21.46}, "21.5"),
+        ("{{ '%05.1f' % value_json }}", "3", "003.0"),
+        ("{{ 'a' in value_json.missing or value_json.b }}", {"b": 2}, "2"),
+        ("{{ 7 // 2 ~ '/' ~ -7 // 2 ~ '/' ~ value_json / 2 }}", "7", "3/-4/3.5"),
+        ("{{ 'on' if '0' and value else 'off' }}", "1", "on"),
+        ("{{ value_json.a | default(5) }}", {"a": None}, "None"),
+        ("{{ value_json.a | default(5, true) }}", {"a": None}, "5"),
+    ],
+)
+def test_meanings_are_those_of_home_assistant(template: str, payload: Any, value: str) -> None:
+    data = payload.encode() if isinstance(payload, str) else json.dumps(payload).encode()
+    assert payload_text(value_template(template), Payload(data)) == value
+
+
+@each_row(
     ("template", "payload"),
     [
+        ("{{ value_json.a | float(0) * 2 }}", {}),
+        ("{{ value_json.a | int(0) + 1 }}", {}),
+        ("{{ value_json.a | round(1, default=0) ~ '' }}", {}),
+        ("{{ (value_json.a if is_number(value_json.a) else 0) + 1 }}", {}),
+        ("{{ value_json.a | max }}", {}),
+        ("{{ value_json.a in 'on' }}", {}),
         ("{{ value_json.a.b }}", {}),
         ("{{ value_json.a + 1 }}", {"b": 1}),
         ("{{ value_json.a | float }}", {}),
@@ -114,7 +143,11 @@ def test_a_payload_without_the_value_is_no_fault(template: str, payload: Any) ->
         ("{{ value | int ** 65 }}", "9", "exponent"),
         ("{{ value | int ** 64 * value | int ** 64 }}", "9999", "too large"),
         ("{{ '%s' | format(value_json) }}", "{}", "a list or an object"),
-        ("{{ value % 2 }}", "%1000000000d", "no number"),
+        ("{{ value % 2 }}", "%1000000000d", "another form"),
+        ("{{ value_json in 5 }}", "1", "no such items"),
+        ("{{ 'on' if value_json in '123' else 'off' }}", "1", "no such items"),
+        ("{{ value_json | max }}", "1", "no list"),
+        ("{{ value_json.get('a', 0) }}", "1", "no object"),
         ("{{ value is divisibleby(2) }}", "%1000000000d", "no number"),
         ("{{ value is even }}", "%1000000000d", "no number"),
         ("{{ value | format(2) }}", "%1000000000d", "another form"),
@@ -158,6 +191,7 @@ def test_a_template_that_fails_is_a_fault_of_the_payload(template: str, payload:
         "{{ " + "-" * (DEPTH_MAX + 1) + "value }}",
         "{{ value }}" * (NODES_MAX + 1),
         "{{ " + "9" * 1_990 + " }}",
+        r"{{ '\ud800' ~ value }}",
     ],
 )
 def test_what_is_refused_when_the_rule_is_made(template: str) -> None:
@@ -225,3 +259,11 @@ def test_templates_at_random_end_nothing_and_take_no_time(amounts: Amounts) -> N
                 assert payload_text(template, Payload(payload))
         assert time.thread_time() - before < 1.0
     assert understood > 100
+
+
+@each_row("template", ["{{ '" + "%00d" * 400 + "%!' | format(value) }}", "{{ value | format(1) }}"])
+def test_a_format_that_is_none_takes_no_time(template: str) -> None:
+    before = time.thread_time()
+    with pytest.raises(PayloadError, match="another form"):
+        payload_text(value_template(template), Payload(b"%00d" * 2_000 + b"%!"))
+    assert time.thread_time() - before < 1.0

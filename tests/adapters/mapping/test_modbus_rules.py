@@ -130,6 +130,7 @@ def test_names_of_streams() -> None:
         (METER, {"member": "power"}, 'write "[0]" to "[0]"'),
         (METER, {"format": ">h"}, "format: write type instead"),
         (METER, {"column": 1}, "column: write type instead"),
+        (METER, {"where": {"a": 1}}, "where: is for JSON and CBOR"),
         (METER, {"accept": "json"}, "accept: is for other resources"),
         (METER, {"observe": "always"}, "observe"),
         (METER, {"max_age_s": 5}, "max_age_s"),

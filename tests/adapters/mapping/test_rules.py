@@ -687,3 +687,23 @@ def test_rules_that_take_over_an_index_read_as_new_ones_do() -> None:
         chosen = [made[name] for name in names]
         current = Mapping(chosen, former=current)
         assert read(current) == read(Mapping(chosen)), names
+
+
+@each_row(
+    ("message", "values"),
+    [
+        ('{"id": 5, "model": "x", "t": 1.5}', ["1.5"]),
+        ('{"id": "5", "model": "x", "t": 2}', ["2"]),
+        ('{"id": 6, "model": "x", "t": 3}', []),
+        ('{"id": null, "model": "x", "t": 3}', []),
+        ('{"id": [5], "model": "x", "t": 3}', []),
+        ('{"model": "x", "t": 3}', []),
+        ('{"id": 5, "model": "x"}', []),
+    ],
+)
+def test_where_chooses_messages_and_others_are_no_fault(message: str, values: list[str]) -> None:
+    where = 'where = {id = 5, model = "x"}\nmember = "t"\n'
+    mapping = rules(f'[[stream]]\ntopic = "a"\npayload = "number"\nproperty = "ex:p"\n{where}')
+    found = mapping.readings("a", message.encode(), retained=False, received=NOON)
+    assert [lexical(one.value) for one in found if isinstance(one, Reading)] == values
+    assert all(isinstance(one, Reading) for one in found)

@@ -35,7 +35,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def sampled(broker: Mosquitto, unread: UnreadMessages, protocol: str = "3.1.1", **changes: int) -> TopicSampling:
     table = {"host": "127.0.0.1", "port": broker.port, "protocol": protocol, "client_id": "adapter", **changes}
     settings = msgspec.convert(table, BrokerSettings)
-    return TopicSampling("default", settings, BrokerCredentials, lambda: known_topics(READ, []), unread, lambda: NOON)
+    return TopicSampling(
+        "default", settings, BrokerCredentials, lambda: known_topics(lambda: READ, []), unread, lambda: NOON
+    )
 
 
 async def until(check: Callable[[], bool]) -> None:
@@ -102,6 +104,18 @@ async def test_nothing_is_sampled_if_the_settings_say_so() -> None:
 
 def test_topics_of_known_devices_need_no_rule() -> None:
     found = Announcements(["zigbee2mqtt"], devices_max=100).read("default", "z/bridge/devices", zigbee_house(1)).devices
-    is_read = known_topics(Mapping([]), found)
+    is_read = known_topics(lambda: Mapping([]), found)
     assert all(map(is_read, ["z/room1/lamp", "z/room1/lamp/set", "$SYS/x", "lamplighter/adapter/canary"]))
     assert not any(map(is_read, ["z/room9/lamp", "z/bridge/log", "attic"]))
+
+
+def test_rules_may_change_while_a_sample_runs() -> None:
+    of_files = rules('[[stream]]\ntopic = "read/+"\npayload = "number"\nproperty = "ex:p"\n')
+    more = rules('[[stream]]\ntopic = "read/a"\npayload = "number"\nproperty = "ex:q"\n')
+    in_force = Mapping(of_files.rules)
+    is_read = known_topics(lambda: in_force, [])
+    assert is_read("read/a") and not is_read("b")
+    in_force = Mapping([*of_files.rules, *more.rules], former=in_force)
+    assert is_read("read/a") and is_read("read/c")
+    in_force = Mapping(more.rules, former=in_force)
+    assert is_read("read/a") and not is_read("read/c")

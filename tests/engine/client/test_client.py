@@ -85,6 +85,36 @@ async def test_only_what_was_not_answered_is_sent_again_and_under_the_same_id() 
     assert seen[0][1] == ("B", "mine")
 
 
+async def test_a_long_message_keeps_no_other_from_being_sent() -> None:
+    """Nor does one whose sender gives up."""
+    seen: list[str] = []
+    reads = asyncio.Event()
+
+    async def slow(socket: ServerConnection) -> None:
+        await reads.wait()
+        async for text in socket:
+            [member] = json.loads(text)["updates"]
+            seen.append(member["sparql"][:5])
+            await socket.send(json.dumps({"updated": {"alias": member["alias"], "sequence": 1}}))
+
+    async with serve(slow, "127.0.0.1", 0, max_size=None) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        async with EngineClient(f"ws://127.0.0.1:{port}/subscribe") as client:
+            while client._socket is None:
+                await asyncio.sleep(0.01)
+            given_up = asyncio.create_task(client.update("given" + "up" * 4_000_000))
+            long = asyncio.create_task(client.update("long " + "x" * 8_000_000))
+            while not client._socket.transport.get_write_buffer_size():
+                await asyncio.sleep(0)
+            given_up.cancel()
+            short = asyncio.create_task(client.update("short"))
+            await asyncio.sleep(0.1)
+            reads.set()
+            async with asyncio.timeout(TIMEOUT_S):
+                await asyncio.gather(long, short)
+    assert sorted(seen) == ["given", "long ", "short"]
+
+
 async def test_a_delta_that_cannot_be_read_is_an_error_of_the_gateway() -> None:
     async def confused(socket: ServerConnection) -> None:
         async for text in socket:

@@ -141,3 +141,25 @@ async def test_faults_are_named(tmp_path: Path) -> None:
     unfit = follower("unfit", firstResults=True)
     [*_, last] = Rehearsal(history.replay((1, 2)), unfit, START).rehearse((), START)
     assert (last.reaction, last.rows, last.failure) == ("note/added", 2, "")
+
+
+async def test_delays_of_no_time_that_follow_from_each_other_end(tmp_path: Path) -> None:
+    async with recovered_runner(tmp_path) as runner:
+        await update(runner, f"{PREFIX} INSERT DATA {{ :house a :House }}")
+        await update(runner, f"{PREFIX} INSERT DATA {{ :n :is 0 }}")
+    counter = application(
+        "counter",
+        {
+            "namespaces": {"e": "http://e/"},
+            "queries": {"NUMBER": {"sparql": "SELECT ?n { e:n e:is ?n }"}},
+            "updates": {
+                "NEXT": {
+                    "sparql": "DELETE { e:n e:is ?n } INSERT { e:n e:is ?m } WHERE { e:n e:is ?n BIND(?n + 1 AS ?m) }",
+                    "delay": "PT0S",
+                }
+            },
+            "extended": {"lamplighter": {"aggregators": {"count": {"query": "NUMBER", "added": "NEXT"}}}},
+        },
+    )
+    with pytest.raises(ConfigurationError, match="1000 reactions"):
+        rehearsed(tmp_path, counter)

@@ -10,12 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lamplighter.engine.terms import is_literal, lexical
+from lamplighter.engine.terms import iri, is_literal, lexical, literal
 from lamplighter.gateway.local_time import service
 from lamplighter.gateway.local_time.service import LocalTime
+from lamplighter.gateway.local_time.times import LocalPlace
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
-from tests.support.event_loops import until
+from lamplighter.gateway.settings.place import PlaceSettings
+from lamplighter.ontology.vocabulary import BEGINS, ENDS
+from tests.support.event_loops import settled, until
 from tests.support.gateway_parts import FakeClock, records, recovered, running, update
 
 PREFIX = "PREFIX : <http://example.org/> PREFIX gateway: <http://lamplighter.example/ns/gateway#> "
@@ -140,3 +143,54 @@ async def test_more_periods_than_there_may_be_cost_no_more(
         # One that goes makes room.
         await update(runner, f"{PREFIX} DELETE WHERE {{ :p0 ?p ?o }}")
         await until(lambda: "active" not in said(runner, "<http://example.org/p0>") and active() == 20, "the next one")
+
+
+async def test_more_that_others_say_than_one_update_takes_is_corrected_in_parts(
+    tmp_path: Path, quick_looks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_DELETED_CHARACTERS_MAX", 2000)
+    many = " ".join(f':p{n} gateway:active "{"x" * 100}" .' for n in range(50))
+    async with keeping(tmp_path, FakeClock(), **PLACE) as runner:
+        await update(runner, NIGHT)
+        await update(runner, f'{PREFIX} INSERT DATA {{ {many} :q gateway:active "{"x" * 3000}" }}')
+        await until_said(runner, lambda night: night.get("active") == "true")
+        quads = runner._engine.store.quads
+        await until(lambda: sum(quad.p.endswith("#active>") for quad in quads(None)) == 1, "what is said of the night")
+    own = [record for record in records(tmp_path) if record.cause and record.cause.kind == service.KIND]
+    assert max(len(record.delta.removed) for record in own) < 20
+
+
+def test_first_periods_are_those_of_the_first_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "PERIODS_MAX", 2)
+    declared = {iri(BEGINS): {literal("22:00")}, iri(ENDS): {literal("07:00")}}
+    about = {iri(f"http://example.org/{name}"): declared for name in "cadb"}
+    place = LocalPlace.of(PlaceSettings(time_zone="Europe/Berlin"))
+    where = iri("http://lamplighter.local/place")
+    said, _ = service.local_triples(about, place, where, FakeClock().wall())
+    assert said.keys() == {where, iri("http://example.org/a"), iri("http://example.org/b")}
+
+
+async def test_unexpected_error_ends_neither_the_gateway_nor_local_time(
+    tmp_path: Path, quick_looks: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(service, "_AGAIN_S", (0.01, 0.01))
+    with monkeypatch.context() as broken:
+        broken.setattr(service, "next_midnight", lambda *_: 1 // 0)
+        async with keeping(tmp_path, FakeClock(), **PLACE) as runner:
+            await update(runner, NIGHT)
+            await until(lambda: caplog.text.count("local time not kept") > 1, "it is tried again")
+            broken.undo()
+            await until_said(runner, lambda night: night.get("active") == "true")
+
+
+async def test_end_in_the_moment_of_a_change_is_not_lost(tmp_path: Path) -> None:
+    settings = msgspec.convert({"place": PLACE}, Settings)
+    # An untrusted clock: nothing is said, so it waits at once.
+    async with running(recovered(tmp_path, FakeClock(trusted=False), settings=settings)) as runner:
+        declarations = service.Declarations()
+        task = asyncio.create_task(LocalTime(runner)._say(declarations))
+        await settled()
+        declarations.changed.set()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task

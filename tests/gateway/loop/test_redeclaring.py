@@ -15,6 +15,7 @@ from tests.support.gateway_parts import (
     FakeClock,
     FullDisk,
     application,
+    dump,
     idle,
     opened_log,
     reactions,
@@ -155,3 +156,37 @@ async def test_full_disk_refuses_and_a_second_try_takes_all_up(tmp_path: Path) -
         assert (notes(runner), notes(runner, "other")) == ({"one"}, {"two"})
     assert beginnings(tmp_path)[0] == "a+"
     assert sorted(beginnings(tmp_path)[1:]) == ["a", "b+"]
+
+
+async def test_kill_at_each_record_of_a_reload_leaves_each_reaction_once(tmp_path: Path) -> None:
+    before = [follower("a"), follower("b", "other"), follower("gone", "gone")]
+    after = [
+        follower("a", "known", firstResults=True),
+        follower("b", "other"),
+        follower("c", "first", firstResults=True),
+    ]
+    whole = tmp_path / "whole"
+    async with recovered_runner(whole, applications=before) as runner:
+        await come(runner, "one", "two")
+        [segment] = (whole / "log").iterdir()
+        begin = segment.stat().st_size
+        await runner.declare(after)
+        await idle(runner)
+        end = segment.stat().st_size
+        expected = dump(runner)
+    assert beginnings(whole)[3:] == ["gone", "a+", "c+"]
+    written = next((whole / "log").iterdir()).read_bytes()
+    found = set()
+    for size in range(begin, end + 1, 7):  # less than any record has
+        data = tmp_path / str(size)
+        (data / "log").mkdir(parents=True)
+        (data / "log" / segment.name).write_bytes(written[:size])
+        found.add(len(beginnings(data)))
+        async with recovered_runner(data, applications=after) as runner:
+            await idle(runner)
+            assert dump(runner) == expected, size
+            await come(runner, "three")
+            assert "three" in notes(runner, "known") & notes(runner, "first") & notes(runner, "other")
+        assert len(set(map(str, reactions(data)))) == len(reactions(data)), size
+        assert sorted(beginnings(data)[3:]) == ["a+", "c+", "gone"], size
+    assert found == {3, 4, 5, 6}

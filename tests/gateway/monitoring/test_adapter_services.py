@@ -121,3 +121,20 @@ async def test_systemd_is_not_asked_while_all_adapters_run() -> None:
     await until(lambda: units.asked != [])
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_unexpected_error_does_not_end_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapter_services, "AGAIN_S", 0.0)
+    units = PlayedUnits(state("activating", "auto-restart", status="failed: no topic"))
+
+    def ask(names: Sequence[str]) -> Mapping[str, UnitState]:
+        told = units(names)
+        if len(units.asked) == 1:
+            raise RuntimeError("can't start new thread")
+        return told
+
+    seen = services()
+    following = asyncio.ensure_future(seen.follow(ask))
+    await until(lambda: "no topic" in seen.absence("mqtt")[0])
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)

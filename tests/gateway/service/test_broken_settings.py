@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.__main__ import main
 from lamplighter.gateway.service import unit_view
 from lamplighter.gateway.service.preflight import GATEWAY
 from lamplighter.gateway.service.unit_view import UnitView
+from lamplighter.gateway.settings import read_settings
 from tests.support.tables import each_row
 
 PORTS = "[http]\nport = 0\n[websocket]\nport = 0\n[coap]\nenabled = false\n"
@@ -29,6 +31,8 @@ PrivateTmp=yes
 
 # The text below PORTS, the key that is named with the line, and words of the cure.
 BROKEN = [
+    ("[place]\ntime_zone = 'Berlin'", "line 8: place.time_zone", "one is Europe/Berlin"),
+    ("[place]\nposition = '52.52'", "line 8: place.position", "with a comma"),
     ("[mqtt]\nhost = 'mqtt://broker'", "line 8: mqtt.host", "alone"),
     ("[mqtt]\nhost = 'broker:1883'", "line 8: mqtt.host", "port is a key"),
     ("[mqtt]\nhost = '[fd00::1]'", "line 8: mqtt.host", "without brackets, fd00::1"),
@@ -192,3 +196,19 @@ def test_roots_check_finds_what_the_service_would(
     assert main(["check", "--config", str(path)]) == 2, "nobody may not write there"
     told = capsys.readouterr().err
     assert "mqtt.password_file" not in told and "data folder /srv/kept: /srv cannot be written" in told
+
+
+@pytest.mark.parametrize("zone", ["CET-1CEST,M3.5.0,M10.5.0/3", "Nowhere/Town"])
+def test_machine_whose_time_zone_has_no_name_matters_only_with_a_place(
+    zone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    monkeypatch.setattr("tzlocal.unix._cache_tz", None)  # it asks the machine once
+    settings = tmp_path / "lamplighter.toml"
+    settings.write_text("[gateway]\n")
+    read_settings(settings)
+    settings.write_text("[place]\nposition = '52.52, 13.40'\n")
+    with pytest.raises(ConfigurationError, match=r"place\.time_zone: this machine's own is not known.*Europe/Berlin"):
+        read_settings(settings)
+    settings.write_text("[place]\nposition = '52.52, 13.40'\ntime_zone = 'Europe/Berlin'\n")
+    read_settings(settings)

@@ -43,11 +43,14 @@ ROUNDS_MAX = 100
 
 @dataclass(frozen=True)
 class Ecosystem:
-    """What the file of an ecosystem has. messages: by topic; announcements: topics whose messages announce a device;
-    devices: identities of these; values: by topic and local name of the property, as they must be in the dataset."""
+    """What the file of an ecosystem has. messages: by topic; announcements: topics whose messages announce a device
+    or describe it; without_value: topics whose messages say that there is no value, or are of a device that is left
+    alone; devices: identities of those that are announced; values: by topic and local name of the property, as they
+    must be in the dataset."""
 
     messages: dict[str, bytes]
     announcements: Collection[str]
+    without_value: Collection[str]
     devices: Collection[str]
     values: dict[str, str]
 
@@ -55,7 +58,8 @@ class Ecosystem:
     def read(cls, name: str) -> Ecosystem:
         document = json.loads((FOLDER / f"{name}.json").read_text())
         messages = {topic: _payload(payload) for topic, payload in document["messages"].items()}
-        return cls(messages, document.get("announcements", ()), document.get("devices", ()), document.get("values", {}))
+        lists = (document.get(name, ()) for name in ("announcements", "without_value", "devices"))
+        return cls(messages, *lists, document.get("values", {}))
 
 
 def _payload(payload: Any) -> bytes:
@@ -133,7 +137,11 @@ async def test_each_message_is_a_right_value_or_a_problem_or_unread(
                         await asyncio.to_thread(broker.publish, (topic, payload))
                     found = await told(addresses)
                     missing = [
-                        *(one for one in of.messages if not found.names(one) and one not in of.announcements),
+                        *(
+                            one
+                            for one in of.messages
+                            if not found.names(one) and one not in (*of.announcements, *of.without_value)
+                        ),
                         *(one for one in of.devices if one not in found.devices),
                         *(key for key, value in of.values.items() if found.values.get(key) != value),
                     ]

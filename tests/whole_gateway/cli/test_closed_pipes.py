@@ -36,7 +36,7 @@ LINES = {
     "mapping": ["mapping", "check"],
     "load": ["load", "{folder}/a.ttl"],
     "bundle": ["bundle", "{folder}/bundle.tar.gz", "--yes"],
-    "try": ["try", "{folder}/light.jsap", "--since", "1"],
+    "try": ["try", str(PROFILE), "--since", "1"],
     "init": ["init", "leak-alarm", "--alarm", "a", "--force"],
     "install": ["install", "--dry-run"],
     "uninstall": ["uninstall", "--dry-run"],

@@ -18,7 +18,7 @@ from tests.support.secure_gateway import SecureGateway
 NO_GATEWAY = {
     ("bundle",),
     *(("check",), ("verify",), ("completion",), ("init",), ("install",), ("uninstall",), ("demo",)),
-    *(("run",), *((spec.name,) for spec in ADAPTERS), ("log",), ("sync",)),
+    *(("run",), *((spec.name,) for spec in ADAPTERS), ("log",), ("sync",), ("try",)),
     ("devices", "key"),
     ("new-epoch",),
     ("notifications",),

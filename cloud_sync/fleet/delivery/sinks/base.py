@@ -25,14 +25,17 @@ _CREDENTIALS = "CREDENTIALS_DIRECTORY"
 class UndeliveredError(UpstreamError):
     """A sink did not accept a notification.
 
-    accepted: how many before it were accepted. permanent: another attempt would have the same end. wait_s: how long
-    the peer asks to wait.
+    accepted: how many before it were accepted. permanent: another attempt would have the same end. refused: how many
+    from it on have that end, for the same reason. wait_s: how long the peer asks to wait.
     """
 
-    def __init__(self, message: str, *, accepted: int = 0, permanent: bool = False, wait_s: float = 0.0) -> None:
+    def __init__(
+        self, message: str, *, accepted: int = 0, permanent: bool = False, refused: int = 1, wait_s: float = 0.0
+    ) -> None:
         super().__init__(message)
         self.accepted = accepted
         self.permanent = permanent
+        self.refused = refused
         self.wait_s = wait_s
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 
 from lamplighter.cloud_sync.fleet.delivery.match_table import ChunkBounds
 from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification
@@ -27,7 +28,7 @@ class UpdateNotifications:
     before that.
     """
 
-    bounds = ChunkBounds(32, 200_000)
+    bounds = ChunkBounds(32, 200_000, written=True)
     blocking = True
 
     def __init__(
@@ -57,7 +58,8 @@ class UpdateNotifications:
     def _deliver(self, desk: OrderDesk, notifications: Sequence[MatchNotification]) -> None:
         gateways = [name for name in desk.gateways(self._sink.gateways) if name not in self.passed]
         failed: dict[str, UndeliveredError] = {}
-        for number, notification in enumerate(notifications):
+        too_old = self._too_old(notifications) if gateways else None
+        for number, notification in enumerate(notifications[: too_old.accepted if too_old else None]):
             for gateway in gateways:
                 if gateway in self.passed:
                     continue
@@ -75,17 +77,20 @@ class UpdateNotifications:
                 for gateway in last:
                     del self.passed[gateway]
                 raise next(iter(last.values()))
+        if too_old:
+            raise too_old
 
     def _send_to(self, desk: OrderDesk, gateway: str, notifications: Sequence[MatchNotification]) -> int:
-        for number, notification in enumerate(notifications):
+        too_old = self._too_old(notifications)
+        for number, notification in enumerate(notifications[: too_old.accepted if too_old else None]):
             if not self._is_sent(desk, gateway, notification, number):
                 return number
+        if too_old:
+            raise too_old
         return len(notifications)
 
     def _is_sent(self, desk: OrderDesk, gateway: str, notification: MatchNotification, number: int) -> bool:
         """Sends the updates of a notification. False if the gateway has no room for them."""
-        if reason := self._age_fault(notification):
-            raise UndeliveredError(f"sink {self._sink.name}: {reason}", accepted=number, permanent=True)
         try:
             for row, update in enumerate(updates(self._sink.update, notification)):
                 if desk.full_reason(gateway):
@@ -108,15 +113,29 @@ class UpdateNotifications:
             )
         return self._desk
 
-    def _age_fault(self, notification: MatchNotification) -> str:
+    def _too_old(self, notifications: Sequence[MatchNotification]) -> UndeliveredError | None:
+        """The error for the first one whose event is too old for an order, and for those behind it."""
+        # Judged once, so that no gateway gets an order that the next one does not.
+        now = self._wall()
+        faults = [self._age_fault(one, now) for one in notifications]
+        first = next((number for number, fault in enumerate(faults) if fault), None)
+        if first is None:
+            return None
+        same = sum(1 for _ in takewhile(lambda fault: fault == faults[first], faults[first:]))
+        reason = f"sink {self._sink.name}: {faults[first]}"
+        return UndeliveredError(reason, accepted=first, permanent=True, refused=same)
+
+    def _age_fault(self, notification: MatchNotification, now: float) -> str:
         """Why an event is too old for an order; "" if it is not."""
         match, most = notification.match, self._sink.event_age_s_max
         if not most or match.ts is None:
             return ""
         if not match.trusted:
             return "the clock of the event is not trusted, so it may be too old for an order (event_age_s_max)"
-        age_s = self._wall() - match.ts / 1000
-        if age_s < -AHEAD_S_MAX:
+        age_s = now - match.ts / 1000
+        # An event does not become credible while it waits for a gateway.
+        written = now if notification.written is None else min(now, notification.written)
+        if written - match.ts / 1000 < -AHEAD_S_MAX:
             return "the clock of the event is ahead, so it may be too old for an order (event_age_s_max)"
         return f"the event is {age(age_s)} old, more than event_age_s_max = {most}" if age_s > most else ""
 

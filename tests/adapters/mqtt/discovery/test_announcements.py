@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from lamplighter.adapters.devices.device import Device
+from lamplighter.adapters.devices.draft import ACTUATORS_MAX
+from lamplighter.adapters.devices.stored import check_record
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
 from tests.support.announcements import announcements, zigbee_house
 from tests.support.tables import each_row
@@ -162,7 +164,10 @@ def test_parts_of_one_device_are_bounded() -> None:
     for number in range(150):
         state.read("", topic(f"a{number}"), switch("a", uniq_id=f"a{number}", cmd_t=f"a/{number}/set"))
     (device,) = state.read("", topic("a0"), switch("a", uniq_id="a0", cmd_t="a/other/set")).devices
-    assert len(device.actuators) == 100
+    assert len(device.actuators) == ACTUATORS_MAX
+    check_record(Device.from_json(device.to_json()))
+    (said,) = [one.reason for one in state.read("", topic("a1"), b"").left_out if one.reason]
+    assert said.endswith(f"{149 - ACTUATORS_MAX} of 149 actuators, since a device has at most {ACTUATORS_MAX}")
 
 
 def test_an_identifier_of_any_characters_is_one_segment() -> None:

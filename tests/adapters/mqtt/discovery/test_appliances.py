@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from lamplighter.adapters.devices.device import Device
@@ -157,3 +158,36 @@ def test_triggers_that_cannot_be_read(config: dict[str, Any], reason: str) -> No
         "", "homeassistant/device_automation/e/config", payload
     )
     assert [reason in problem.reason for problem in changes.problems] == [True]
+
+
+def test_a_command_template_is_given_the_texts_of_the_announcement() -> None:
+    template = "{{ {'1': 'eco', '2': 'boost'}[value] }}"
+    device, problems = announce("select", {"cmd_t": "s/set", "ops": ["1", "2"], "cmd_tpl": template})
+    assert not problems
+    assert [one.command["values"] for one in device.actuators] == [{"1": "eco", "2": "boost"}]
+
+
+@each_row("end", ["!", "}}", "(", "|"])
+def test_an_announced_command_template_takes_no_time(end: str) -> None:
+    before = time.thread_time()
+    template = "{{ value" + "| int    " * 1_000 + end
+    announcement = {"name": "e", "cmd_t": "s/set", "cmd_tpl": template, "dev": {"ids": ["d"]}}
+    Announcements(["homeassistant"], devices_max=5).read(
+        "", "homeassistant/number/e/config", json.dumps(announcement).encode()
+    )
+    assert time.thread_time() - before < 1.0
+
+
+@each_row(
+    ("template", "state", "told"),
+    [
+        ("{{ value }}", "21.46", "21.46"),
+        ("{{ value | int }}", "21.46", "21"),
+        ("{{ value | int }}", "50.0", "50"),
+        ("{{ value | round(1) }}", "21.46", "21.5"),
+        ('{"t": {{ value | round | int }} }', "21.5", '{"t": 22 }'),
+    ],
+)
+def test_a_number_is_sent_as_its_template_rounds_it(template: str, state: str, told: str) -> None:
+    device, problems = announce("number", {"cmd_t": "n/set", "cmd_tpl": template})
+    assert not problems and sent(device, "e", state) == ("n/set", told)

@@ -229,6 +229,29 @@ def test_a_value_that_changes_its_kind_changes_the_device_once() -> None:
     assert sensor.table["payload"] == "text"
 
 
+@each_row(
+    ("first", "then", "kind", "payload"),
+    [
+        ({"temperature_C": 21.5}, {"temperature_C": "error"}, "gateway:temperature", "number"),
+        ({"temperature_C": "error"}, {"temperature_C": 21.5}, "gateway:temperature", "number"),
+        ({"occupied": "?"}, {"occupied": True}, "gateway:occupancy", "boolean"),
+        ({"mode": 1}, {"mode": "eco"}, "property/mode", "text"),
+    ],
+)
+def test_an_odd_payload_makes_no_texts_of_a_usual_value(first: Any, then: Any, kind: str, payload: str) -> None:
+    event = {"model": "X", "id": 1}
+    messages = [("rtl_433/h/events", json.dumps(event | one).encode()) for one in (first, then)]
+    (device,) = devices_of(messages)[0].values()
+    (sensor,) = device.sensors
+    assert (sensor.kind, sensor.table["payload"]) == (kind, payload)
+
+
+def test_the_parts_of_a_device_have_one_order() -> None:
+    names = ("residualPower", "prioritySoc", "bufferSoc", "gridPower")
+    (device,) = devices_of([(f"evcc/site/{name}", b"1") for name in names])[0].values()
+    assert [one.key for one in device.actuators] == ["bufferSoc", "prioritySoc", "residualPower"]
+
+
 def test_a_homie_device_is_withdrawn_with_its_description() -> None:
     known = Announcements(FORMATS, devices_max=5)
     (topic, payload), *_ = announcements("homie5")

@@ -224,7 +224,7 @@ def readings(device: Device, topic: str, payload: bytes) -> list[str]:
 
 def test_command_templates() -> None:
     assert command_keys(None, None) == {"payload": "{value}", "values": None}
-    simple = '{"brightness": {{ value | int }} }'
+    simple = '{"brightness": {{ value | string }} }'
     assert command_keys(simple, None)["payload"] == '{"brightness": {value} }'
     assert command_keys("{{ value * 2 }}", None) == {"template": "{{ value * 2 }}"}
     modes = "{{ {'off': 0, 'heat': 1}[value] | default(0) }}"

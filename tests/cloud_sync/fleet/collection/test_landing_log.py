@@ -177,3 +177,69 @@ def test_a_copy_on_object_storage_is_read_as_it_grows(
         assert [one.number for one in log.after(2 * number, 9)] == [2 * number + 1, 2 * number + 2]
         assert log.after(2 * number + 2, 9) == []
     assert LandingLog(lake).last() == 6
+
+
+def test_a_collector_that_stays_writes_a_log_again_that_is_lost_or_not_whole(
+    site: _Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = [1, 2]
+
+    def failing(path: Path) -> None:
+        raise OSError(5, "Input/output error", str(path))
+
+    with Collector(LocalFolder(site.source), site.folder) as collector:
+        ONE[0].put(site.source / "gw-1")
+        collector.collect()
+        reader = LandingLog(site.lake)
+        assert [one.number for one in reader.after(0, 9)] == [1]
+        shutil.rmtree(site.folder / "landings")
+        collector.collect()
+        assert [one.number for one in LandingLog(site.lake).after(0, 9)] == [1]
+        shutil.rmtree(site.folder / "landings")
+        ONE[1].put(site.source / "gw-1")
+        collector.collect()
+        assert [one.number for one in LandingLog(site.lake).after(0, 9)] == numbers
+        ONE[2].put(site.source / "gw-1")
+        with monkeypatch.context() as patch, pytest.raises(ChangeLogError, match="Input/output"):
+            plain = landing_numbers.sync_folder
+            patch.setattr(
+                landing_numbers, "sync_folder", lambda path: failing(path) if path.name == "landings" else plain(path)
+            )
+            collector.collect()
+        collector.collect()
+        assert [one.number for one in LandingLog(site.lake).after(0, 9)] == [*numbers, 3]
+        assert [one.number for one in reader.after(1, 9)] == [2, 3]
+        # Retention has removed the files, so the log is shorter when it is written again.
+        shutil.rmtree(site.folder / "segments")
+        shutil.rmtree(site.folder / "landings")
+        ONE[3].put(site.source / "gw-1")
+        collector.collect()
+        assert [(one.number, bool(one.segment)) for one in reader.after(3, 9)] == [(4, True)]
+
+
+def test_a_gateway_that_an_earlier_version_has_forgotten_lands_again(site: _Site) -> None:
+    site.land(0)
+    # That version knows no numbers.
+    with contextlib.closing(sqlite3.connect(site.folder / FILE)) as db, db:
+        for table in ("objects", "segments", "seals", "listed"):
+            db.execute(f"DELETE FROM {table}")
+    shutil.rmtree(site.folder / "segments")
+    site.land(1)
+    assert site.log(2) == ["gw-1/1-1-1", "gw-1/1-2-2", "gw-2/1-1-1", "gw-2/1-2-2"]
+    assert not (site.folder / "quarantine").exists()
+
+
+def test_what_a_gateway_has_landed_is_in_the_log_before_the_turns_of_the_others(site: _Site) -> None:
+    ONE[0].put(site.source / "gw-1")
+    TWO[0].put(site.source / "gw-2")
+    seen: list[list[str]] = []
+
+    class Source(LocalFolder):
+        def entries(self, folder: str, *args: Any, **options: Any) -> Any:
+            if folder == "gw-2":
+                seen.append(site.log())
+            return super().entries(folder, *args, **options)
+
+    with Collector(Source(site.source), site.folder) as collector:
+        collector.collect()
+    assert seen == [["gw-1/1-1-1"]]

@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -268,6 +269,47 @@ async def test_a_gateway_to_which_nothing_can_be_sent_stops_no_other(
             path.unlink()
         await rig.until(lambda: not rig.state("hot", "update").behind, longest_s=600)
     assert sent(places, "gw-1") == sent(places, "gw-2")
+
+
+async def test_an_event_that_is_refused_for_its_age_is_so_for_a_gateway_that_was_passed_too(
+    places: Path, threads: SinkThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lamplighter.cloud_sync.fleet.delivery.sent_orders.WAITING_MAX", 2)
+    threads._pool = Inline()
+    lake, hour = Lake(str(places / "lake")), timedelta(hours=1)
+    batches = [NOON] * 2, [NOON, *[NOON + hour] * 3, *[NOON - 48 * hour] * 4, NOON]
+
+    def write(number: int, begin: int) -> None:
+        times = enumerate(batches[number - 1], begin)
+        write_batch(lake, number, [match(seq=seq, rows=[[f"<http://x/{seq}>"]], ts=time) for seq, time in times])
+        os.utime(lake.path(f"subscriptions/matches/_batches/{number:012d}.json"), (NOON.timestamp(),) * 2)
+
+    subscription = hot(UpdateSink(gateways=("gw-1", "gw-2"), update="INSERT DATA { ?s <http://x/p> 1 }"))
+    desk = OrderDesk(Orders(LocalFolder(places / "to"), KEY), lake)
+    now = [NOON.timestamp()]
+    make = opener(threads, desk=desk, wall=lambda: now[0])
+    dead = places / "lake/subscriptions/dead/hot/update"
+
+    def answered(*gateways: str) -> bool:
+        for gateway in gateways:
+            for number in range(1, len(sent(places, gateway)) + 1):
+                answer(places, gateway, number, "done")
+        return True
+
+    write(1, 1)
+    async with Rig(lake, subscription, make=make, desk=desk) as rig:
+        await rig.until(lambda: answered("gw-2") and rig.state("hot", "update").unanswered == 2, longest_s=600)
+        write(2, 3)
+        await rig.until(lambda: rig.state("hot", "update").behind == ["gw-1"], longest_s=600)
+        await rig.until(lambda: rig.state("hot", "update").dead == 7, longest_s=600)
+        assert [one["notification"]["sequence"] for one in lines(dead)] == [4, 5, 6, 7, 8, 9, 10]
+        assert len(list(dead.iterdir())) == 2, "one for those with the same reason"
+        now[0] += 2 * hour.total_seconds()
+        await rig.until(lambda: answered("gw-1", "gw-2") and not rig.state("hot", "update").behind, longest_s=600)
+        assert rig.state("hot", "update").dead == 14
+    assert sent(places, "gw-1") == sent(places, "gw-2")
+    assert len(sent(places, "gw-1")) == 4
+    assert len(list(dead.glob("behind-gw-1-*"))) == 2
 
 
 async def test_many_gateways_without_answers_leave_room_for_the_others(

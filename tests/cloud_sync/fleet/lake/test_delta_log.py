@@ -110,3 +110,31 @@ def test_a_forgotten_gateway_is_not_in_the_log_s_tables(bronze: Batches) -> None
     assert [(one.segments, one.landings) for one in bronze.live()] == [([], {}), (["gw-2/s"], {"gw-2/s": 1})]
     left = [path for path in Path(bronze.lake.url).rglob("*") if path.is_file() and b"gw-1" in path.read_bytes()]
     assert left == []
+
+
+def test_a_lost_file_stops_no_batch_and_the_log_follows_when_it_is_back(bronze: Batches) -> None:
+    first = write(bronze, "a", 1)
+    place = Path(bronze.lake.path(bronze.name, first.files[0]))
+    place.rename(place.with_suffix(".away"))
+    said: list[str] = []
+    delta = DeltaLog(bronze, said.append)
+    delta.add(write(bronze, "b", 2))
+    assert len(said) == 1 and "_delta_log: not written" in said[0] and first.files[0] in said[0]
+    place.with_suffix(".away").rename(place)
+    delta.add(write(bronze, "c", 3))
+    assert [row["seq"] for row in rows(bronze)] == [1, 2, 3]
+
+
+def test_a_commit_that_fails_while_the_log_follows_is_made_up_for_by_the_next_one(bronze: Batches) -> None:
+    said: list[str] = []
+    delta = DeltaLog(bronze, said.append)
+    delta.add(write(bronze, "a", 1))
+    logs = Path(bronze.lake.path(bronze.name, "_delta_log"))
+    logs.rename(logs.with_name("away"))
+    logs.write_text("no folder")
+    delta.add(write(bronze, "b", 2))
+    assert len(said) == 1
+    logs.unlink()
+    logs.with_name("away").rename(logs)
+    delta.add(write(bronze, "c", 3))
+    assert [row["seq"] for row in rows(bronze)] == [1, 2, 3]

@@ -10,13 +10,14 @@ import msgspec
 import pytest
 
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
+from lamplighter.cloud_sync.fleet.lake.landings import FOLDER, LandingLine, file_name
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
 from lamplighter.cloud_sync.fleet.subscriptions import matcher, matching
 from lamplighter.cloud_sync.fleet.subscriptions.matcher import FEW_RECORDS, Matcher
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.cloud_sync.fleet.tables.bronze import ingest
-from lamplighter.engine.change_log import Record
+from lamplighter.engine.change_log import Record, SegmentName
 from tests.support.fleet_events import commit
 from tests.support.fleet_matches import EX, QUERIES, Row, expected_matches, in_segments, random_commits
 from tests.support.small_lake import write_segment
@@ -309,3 +310,32 @@ def test_batches_of_a_stream_that_is_behind_stay_in_the_driver(site: _Site, monk
     site.few_records = 10
     site.matcher().advance()
     assert _found(site.matches()) == expected_matches(records)
+
+
+def test_who_begins_now_sees_what_landed_later_though_it_was_ingested_without_the_log(site: _Site) -> None:
+    records = random_commits(random.Random(14), "gw-1", 12)
+    before, later, last = records[:4], records[4:8], records[8:]
+    lines = [
+        msgspec.json.encode(LandingLine(number, f"gw-1/{SegmentName(some[0].epoch, some[0].seq, some[-1].seq)}"))
+        for number, some in enumerate((before, later), 1)
+    ]
+
+    def write_log(count: int) -> None:
+        site.lake.write(b"".join(line + b"\n" for line in lines[:count]), FOLDER, file_name(1))
+
+    site.land(before)  # by an earlier version, whose collector gave no numbers
+    write_log(1)
+    for name, query in QUERIES.items():
+        assert site.registry.add(name, query).landing == 1
+    site.lake.fs.rm(site.lake.path(FOLDER), recursive=True)  # as the text of a damaged log says
+    site.land(later)
+    write_log(2)
+    matcher = site.matcher()
+    while matcher.advance():
+        pass
+    assert _found(site.matches()) == expected_matches(later)
+    site.lake.fs.rm(site.lake.path(FOLDER), recursive=True)
+    site.land(last)
+    while matcher.advance():
+        pass
+    assert _found(site.matches()) == expected_matches([*later, *last])

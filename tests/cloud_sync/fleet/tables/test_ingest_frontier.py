@@ -171,3 +171,20 @@ def test_a_table_with_files_of_an_earlier_version_is_exported_with_the_later_col
     assert write_delta(lake, "bronze", tmp_path / "delta") == 2
     rows = deltalake.DeltaTable(str(tmp_path / "delta")).to_pyarrow_table().to_pylist()
     assert {row["seq"]: row["landed"] and row["landed"].year for row in rows} == {1: None, 2: 2026}
+
+
+def test_a_segment_whose_file_comes_behind_its_line_is_named_and_read_again(
+    site: _Site, no_spark: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.land(0)
+    segments_folder = site.folder / "segments"
+    segments_folder.rename(site.folder / "away")
+    landing = Ingest(site.lake)
+    new = landing.pending()
+    assert new is not None
+    landing.take(None, new)  # type: ignore[arg-type]
+    assert (landing.pending(), landing.missing_segments()) == (None, [])
+    (site.folder / "away").rename(segments_folder)
+    assert main(["ingest", str(site.folder)]) == 1
+    assert f"not in bronze: {new.segments[0]}" in capsys.readouterr().err
+    assert Ingest(site.lake).left_out() == NewSegments(new.landed, None)
