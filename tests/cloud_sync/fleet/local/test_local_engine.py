@@ -228,7 +228,11 @@ def test_a_state_is_that_of_spark(spark: SparkSession, silver_lake: Built, at: s
 
 
 def state(past: GatewayPast, at: str) -> tuple[Any, list[str]]:
-    place = past.place(at)
+    """Of a record, and the quads as of it; or why there is none, as for a time before the first record."""
+    try:
+        place = past.place(at)
+    except ConfigurationError as error:
+        return None, [str(error)]
     return place, sorted(row[0] for row in nquads(past.dataset(place)).collect())
 
 
