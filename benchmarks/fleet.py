@@ -172,7 +172,7 @@ def _summary(runs: Sequence[Run], warm_up: Run, started: Cost, memory: float) ->
     last = runs[-1]
     peers = [[f"DuckDB, 2 threads, {MEMORY}", "CPU s", "wall s", "K quads/core-s", "Spark's CPU s", "times"]]
     for name, cost in last.peer.items():
-        ours = last.cpu({"read segments": "bronze"}.get(name, name))
+        ours = last.cpu("bronze" if name == "read segments" else name)
         peers.append(
             [
                 name,

@@ -14,6 +14,7 @@ from tests.cloud_sync.fleet.jobs import jobs_oracle
 from tests.cloud_sync.fleet.tables import silver_oracle
 
 MEMORY = "8GB"
+_QUADS = "list_transform({0}, lambda q: {{'s': q[1], 'p': q[2], 'o': q[3], 'g': q[4]}}) AS {0}"
 _TIMES = {
     "observations": ("result_time", "arrival"),
     "actuations": ("result_time", "arrival"),
@@ -22,15 +23,21 @@ _TIMES = {
 
 
 def peer_costs(segments: Sequence[Path], streams: Sequence[Path]) -> dict[str, Cost]:
-    """Reading the segments into memory, the silver tables into Parquet, and the results of the jobs from that.
+    """Reading the segments into memory, the tables into Parquet, and the results of the jobs from that.
 
-    streams: the files of that table, which is small and taken as it is.
+    bronze: the reading, too; streams: the files of that table, which is small and taken as it is.
     """
     with tempfile.TemporaryDirectory() as text, duckdb.connect() as connection:
         folder = Path(text)
         connection.execute("SET threads = 2")
         connection.execute(f"SET memory_limit = '{MEMORY}'")
         connection.execute(f"SET temp_directory = '{folder / 'spilled'}'")
+
+        def write_bronze() -> None:
+            columns = ", ".join([*(_QUADS.format(name) for name in "dak"), "make_timestamptz(ts) AS ts"])
+            connection.execute(
+                f"COPY (SELECT * REPLACE ({columns}) FROM records) TO '{folder}/bronze.parquet' (CODEC zstd)"
+            )
 
         def silver() -> None:
             connection.execute("CREATE TABLE streams AS FROM read_parquet($1)", [[str(path) for path in streams]])
@@ -46,8 +53,10 @@ def peer_costs(segments: Sequence[Path], streams: Sequence[Path]) -> dict[str, C
                 for name, sql in jobs_oracle.RESULTS.items():
                     oracle.execute(f"COPY ({sql}) TO '{folder / name}.result' (FORMAT parquet, CODEC zstd)")
 
+        read = cost_of(lambda: silver_oracle.read_segments(connection, segments))
         return {
-            "read segments": cost_of(lambda: silver_oracle.read_segments(connection, segments)),
+            "read segments": read,
+            "bronze": read + cost_of(write_bronze),
             "silver": cost_of(silver),
             "jobs": cost_of(jobs),
         }

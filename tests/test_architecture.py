@@ -114,7 +114,9 @@ ROOMS = {
         {"__init__"},
     ],
     "cloud_sync/fleet": [
-        {"__init__", "lazy", "session", "subcommands"},
+        {"__init__", "lazy"},
+        {"local"},
+        {"session", "subcommands"},
         {"lake", "package"},
         {"collection"},
         {"tables"},

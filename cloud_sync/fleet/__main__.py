@@ -46,6 +46,7 @@ _DEMO = "lamplighter.demo"
 _CLOUD = frozenset(
     (
         "deltalake",
+        "duckdb",
         "fsspec",
         "jinja2",
         "matplotlib",
@@ -59,6 +60,8 @@ _CLOUD = frozenset(
         "s3fs",
     )
 )
+# Where the errors of an engine are defined.
+_ENGINES = {"pyspark": "Spark", "py4j": "Spark", "duckdb": "DuckDB", "_duckdb": "DuckDB"}
 _JVM_LOST = (
     "Spark's JVM has ended (killed, or out of memory); run the command again, with more memory if it repeats: "
     "--conf spark.driver.memory=4g"
@@ -132,10 +135,10 @@ def _code(arguments: argparse.Namespace, run: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        from_spark = type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
-        if not from_spark:
+        engine = _ENGINES.get(type(error).__module__.partition(".")[0])
+        if engine is None:
             raise
-        said = _JVM_LOST if _from_lost_jvm(error) else _first_lines(error)
+        said = _JVM_LOST if _from_lost_jvm(error) else _first_lines(engine, error)
     print(f"lamplighter-fleet {arguments.command}: {_without_jars(said, arguments) or said}", file=sys.stderr)
     return 2
 
@@ -179,13 +182,13 @@ def _from_lost_jvm(error: BaseException | None) -> bool:
     return False
 
 
-def _first_lines(error: Exception) -> str:
-    """Spark's message without the JVM's stack trace, which is written to a file."""
+def _first_lines(engine: str, error: Exception) -> str:
+    """An engine's message without the JVM's stack trace, which is written to a file."""
     text = str(error)
     log = Path(tempfile.gettempdir()) / f"lamplighter-fleet-{os.getpid()}.log"
     log.write_text(text)
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    return f"Spark: {' '.join(lines[:2])[:400]} ({log} has all of it)"
+    return f"{engine}: {' '.join(lines[:2])[:400]} ({log} has all of it)"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""The Spark session. spark-submit, or `--master` and `--conf`, set where it runs and its resources."""
+"""The engine of a command: a Spark session, or DuckDB in this process.
+
+spark-submit, or `--master` and `--conf`, set where Spark runs and its resources; `--engine` chooses the engine.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,32 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from lamplighter.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from lamplighter.cloud_sync.fleet.local.session import LocalSession
+
+Session: TypeAlias = "SparkSession | LocalSession"
+
+
+class LakePlace(Protocol):
+    """A lake."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def local(self) -> bool: ...
+
 
 JAVA_MIN = 17
 
@@ -77,9 +98,19 @@ SMALL = {
 # Records or readings up to which input is small.
 ROWS_SMALL = 50_000
 
+# Records or readings up to which `--engine auto` chooses DuckDB. It was not measured.
+ROWS_LOCAL = 2_000_000
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of every command that runs Spark."""
+    parser.add_argument(
+        "--engine",
+        choices=("spark", "local", "auto"),
+        default="spark",
+        help="spark (the default); local: DuckDB in this process, for ingest, silver, jobs, report, state and compact "
+        f"over a folder; auto: local for up to {ROWS_LOCAL:,} new records or readings, where it can",
+    )
     group = parser.add_argument_group("Spark (leave these out under spark-submit)")
     group.add_argument(
         "--master", metavar="URL", help="such as local[2] or spark://host:7077 (default: Spark's configuration)"
@@ -101,12 +132,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def of_arguments(arguments: argparse.Namespace, name: str, *, rows: int | None = None) -> SparkSession:
-    """The session that a command's arguments ask for.
+@contextmanager
+def engine_of(
+    arguments: argparse.Namespace, name: str, lake: LakePlace, *, rows: int | None = None
+) -> Iterator[Session]:
+    """The session of a command that runs on either engine. rows: as in `of_arguments`."""
+    if not _runs_locally(arguments, lake, rows):
+        yield of_arguments(arguments, name, rows=rows, either=True)
+        return
+    from lamplighter.cloud_sync.fleet.local.session import local_session
+
+    with local_session() as found:
+        yield found
+
+
+def _runs_locally(arguments: argparse.Namespace, lake: LakePlace, rows: int | None) -> bool:
+    for_spark = arguments.master is not None or bool(arguments.conf)
+    if arguments.engine == "auto":
+        few = rows is not None and rows <= ROWS_LOCAL
+        can = lake.local and not for_spark and not _under_spark_submit() and find_spec("duckdb") is not None
+        return few and can
+    if arguments.engine == "local":
+        if for_spark:
+            raise ConfigurationError("--engine local: --master and --conf are for Spark; leave them out")
+        if not lake.local:
+            raise ConfigurationError(f"lake {lake.url!r}: --engine local reads a lake in a folder; use --engine spark")
+    return bool(arguments.engine == "local")
+
+
+def has_short_plans(found: Session, rows: int) -> bool:
+    """Whether the source of later plans may be rows that were computed before, which only one process does not lose.
+
+    rows: of the tables; of many, one process of Spark computes a part again rather than keep it.
+    """
+    context = getattr(found, "sparkContext", None)
+    return context is None or (rows <= ROWS_SMALL and context.master.startswith("local"))
+
+
+def of_arguments(
+    arguments: argparse.Namespace, name: str, *, rows: int | None = None, either: bool = False
+) -> SparkSession:
+    """The Spark session that a command's arguments ask for.
 
     rows: records or readings that the command will read, if known. For few of them, SMALL applies, unless Spark runs on
-    a cluster. `--conf` overrides it.
+    a cluster. `--conf` overrides it. either: the command would run on the local engine too.
     """
+    if not either and arguments.engine == "local":
+        raise ConfigurationError(f"{name} runs on Spark only; use --engine spark, or leave it out")
     settings = {}
     for text in arguments.conf:
         key, sign, value = text.partition("=")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from lamplighter.cloud_sync.fleet.lazy import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
 
 # Spark's accuracy for percentiles: the rank error is at most the number of readings divided by this. Smaller groups are
 # exact.

@@ -8,10 +8,6 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.storagelevel import StorageLevel
-
 from lamplighter.cloud_sync.fleet.jobs import (
     aggregates,
     anomalies,
@@ -23,9 +19,12 @@ from lamplighter.cloud_sync.fleet.jobs import (
     reactions,
 )
 from lamplighter.cloud_sync.fleet.lake.tables import by_gateway
+from lamplighter.cloud_sync.fleet.lazy import F
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -222,5 +221,7 @@ class Analysis:
     def _keep(self, frame: DataFrame) -> DataFrame:
         if self._short_plans:
             return frame.localCheckpoint(eager=False)
+        from pyspark.storagelevel import StorageLevel
+
         self._kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
         return frame

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from lamplighter.cloud_sync.fleet.jobs.aggregates import percentile
+from lamplighter.cloud_sync.fleet.lazy import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 # The threshold of the modified z-score in Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993.
 Z_MIN = 3.5

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
+
+from lamplighter.cloud_sync.fleet.lazy import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
 
 # Columns that `clock_offsets` needs of observations, actuations or the union of both.
 CLOCK_COLUMNS = ("gw", "epoch", "seq", "boot", "boottime_us", "arrival", "trusted")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -113,11 +115,11 @@ def lamp_watts(text: str) -> tuple[str, float]:
     raise argparse.ArgumentTypeError(f"{text!r}: write IRI=WATTS, the lamp's IRI and its power")
 
 
-def analysis(arguments: argparse.Namespace, lake: Lake) -> Analysis:
-    """The jobs over the tables of a lake, with the options of the arguments."""
+@contextmanager
+def analysis(arguments: argparse.Namespace, lake: Lake) -> Iterator[Analysis]:
+    """The jobs over the tables of a lake, with the options and by the engine of the arguments."""
     batches = [batch for name in ("observations", "actuations") for batch in tables.table(lake, name).live()]
     rows = sum(batch.rows for batch in batches)
-    spark = session.of_arguments(arguments, arguments.command, rows=rows)
     from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis, AnalysisOptions
 
     if not tables.table(lake, "observations").live():
@@ -134,14 +136,13 @@ def analysis(arguments: argparse.Namespace, lake: Lake) -> Analysis:
         watts=arguments.watts,
         watts_of=dict(arguments.lamp_watts),
     )
-    return Analysis(
-        tables.read(spark, lake, "streams"),
-        tables.read(spark, lake, "observations"),
-        tables.read(spark, lake, "actuations"),
-        tables.read(spark, lake, "gateway_health"),
-        options,
-        short_plans=rows <= session.ROWS_SMALL and spark.sparkContext.master.startswith("local"),
-    )
+    with session.engine_of(arguments, arguments.command, lake, rows=rows) as engine:
+        streams, observations, actuations, health = (
+            tables.read(engine, lake, name) for name in ("streams", "observations", "actuations", "gateway_health")
+        )
+        short_plans = session.has_short_plans(engine, rows)
+        with Analysis(streams, observations, actuations, health, options, short_plans=short_plans) as found:
+            yield found
 
 
 def results_folder(lake: Lake) -> Lake:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from lamplighter.cloud_sync.fleet.jobs.clocks import seconds
 from lamplighter.cloud_sync.fleet.jobs.gaps import STREAM_KEYS
+from lamplighter.cloud_sync.fleet.lazy import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 # A stream is dead after a silence of FACTOR times the 90th percentile of its intervals, and of at least this.
 FACTOR = 10.0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from lamplighter.cloud_sync.fleet.jobs.aggregates import percentile
 from lamplighter.cloud_sync.fleet.jobs.dead_sensors import GATEWAY_SILENT_MIN_S, is_silent
+from lamplighter.cloud_sync.fleet.lazy import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 # A gateway with a lower mean uptime of its sensors has the health ``watch``.
 UPTIME_MIN = 0.95

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from lamplighter.cloud_sync.fleet.jobs.aggregates import percentile
 from lamplighter.cloud_sync.fleet.jobs.clocks import seconds
+from lamplighter.cloud_sync.fleet.lazy import F, Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 # A gap is longer than FACTOR times the 90th percentile of the stream's intervals, and than this.
 FACTOR = 3.0

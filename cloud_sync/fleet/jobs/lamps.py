@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
-
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from lamplighter.cloud_sync.fleet.jobs.clocks import seconds
+from lamplighter.cloud_sync.fleet.lazy import F, Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 # Values of an actuation, in capitals, that mean ON.
 ON = ("ON", "TRUE", "1")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from lamplighter.cloud_sync.fleet.jobs.aggregates import percentile
+from lamplighter.cloud_sync.fleet.lazy import F, Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _RECORD = ("gw", "epoch", "seq")
 

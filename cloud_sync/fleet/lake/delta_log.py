@@ -84,7 +84,8 @@ class DeltaLog:
             place = self._batches.lake.path(self._batches.name, name)
             facts = self._batches.lake.fs.info(place)
             with self._batches.lake.fs.open(place, "rb") as opened, ParquetFile(opened) as file:
-                schemas.append(file.schema_arrow.remove_metadata())
+                # A file may say of a column that it has no nulls; the next one may have some.
+                schemas.append(pa.schema([one.with_nullable(True) for one in file.schema_arrow]))
                 statistics = json.dumps({"numRecords": file.metadata.num_rows})
             written_ms = int(facts["mtime"] * 1000)
             adds.append(AddAction(name, facts["size"], {}, written_ms, data_change, statistics))

@@ -14,7 +14,8 @@ import functools
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -27,6 +28,7 @@ from lamplighter.cloud_sync.fleet.lake.frontier import Frontier
 from lamplighter.cloud_sync.fleet.lake.landings import LandingLine, LandingLog
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.lazy import F
+from lamplighter.cloud_sync.fleet.local.session import LocalSession
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.segment_rows import SegmentRows, segment_rows
 from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
@@ -50,6 +52,8 @@ LINE = f"""
 _OPTIONS = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 
 FILES_PER_BATCH = 2000
+
+NO_REASONS: Mapping[str, str] = MappingProxyType({})
 
 
 def records(lines: DataFrame) -> DataFrame:
@@ -136,7 +140,7 @@ class Ingest:
             self.frontier.advance(lines[-1], self.frontier.unread.values())
         return None
 
-    def take(self, spark: SparkSession, new: NewSegments) -> None:
+    def take(self, engine: session.Session, new: NewSegments) -> None:
         """Ingests some segments, and moves the frontier behind them."""
         there = []
         for one in new.landed:
@@ -145,28 +149,49 @@ class Ingest:
             else:
                 self._say(f"gone: {one.segment}; retention has removed it, it is lost, or it is not copied yet")
         if there:
-            files = [self.lake.spark_input("segments", one.segment) for one in there]
-            lines = spark.read.schema(LINE).options(**_OPTIONS).json(files).select("*", "_metadata")
-            # The collector gives a file the time of its landing.
-            landed = F.col("_metadata.file_modification_time") if self._log.exists() else F.lit(None)
-            self.batch(lines.withColumn("landed", landed.cast("timestamp")), there)
+            self._ingest(engine, there)
         # A file that is gone may come: a copy of a lake may have the log before the file.
         waiting = {one.segment: one for one in [*self.frontier.unread.values(), *new.landed]}
         self.frontier.advance(new.until, [one for name, one in waiting.items() if name not in self._segments()])
 
-    def batch(self, lines: DataFrame, landed: Sequence[LandingLine]) -> TableBatch:
-        """Writes a batch with these segments, whose lines are LINE."""
-        frame = records(lines)
+    def _ingest(self, engine: session.Session, some: Sequence[LandingLine]) -> None:
+        """Writes a batch. DuckDB leaves out no file that it cannot read; such files are refused by its reason."""
+        try:
+            self.batch(self._lines(engine, some), some)
+        except Exception as error:
+            if not isinstance(engine, LocalSession) or not isinstance(error, engine.error):
+                raise
+            # It may have been the disk; so each file is read by itself before one is refused.
+            said = {one.segment: engine.unreadable(self._lines(engine, [one])) for one in some}
+            reasons = {segment: reason for segment, reason in said.items() if reason is not None}
+            if not reasons:
+                raise
+            whole = [one for one in some if one.segment not in reasons]
+            self.batch(self._lines(engine, whole) if whole else None, some, reasons)
+
+    def _lines(self, engine: session.Session, some: Sequence[LandingLine]) -> DataFrame:
+        files = [self.lake.spark_input("segments", one.segment) for one in some]
+        lines = engine.read.schema(LINE).options(**_OPTIONS).json(files).select("*", "_metadata")
+        # The collector gives a file the time of its landing.
+        landed = F.col("_metadata.file_modification_time") if self._log.exists() else F.lit(None)
+        return lines.withColumn("landed", landed.cast("timestamp"))
+
+    def batch(
+        self, lines: DataFrame | None, landed: Sequence[LandingLine], unreadable: Mapping[str, str] = NO_REASONS
+    ) -> TableBatch:
+        """Writes a batch with these segments. lines: LINE; None without any; unreadable: segments of which they are
+        none, with the reason."""
         # A name of its own: what a killed run has left, or committed, stays what it is.
         draft = TableBatch(id=f"{landed[0].number:012d}-{secrets.token_hex(4)}", files=[], rows=0)
-        staged = self.bronze.stage(frame, draft)
+        frame = None if lines is None else records(lines)
+        staged = draft if frame is None else self.bronze.stage(frame, draft)
         rows = segment_rows(self.bronze, staged)
-        faults = ((one.segment, _fault(one.segment, rows.get(one.segment))) for one in landed)
+        faults = ((one, unreadable.get(one) or _fault(one, rows.get(one))) for one in (line.segment for line in landed))
         refused = [Refused(segment, why) for segment, why in faults if why is not None]
         for one in refused:
             self._say(f"refused {one.segment}: {one.reason}")
         left_out = {one.segment for one in refused}
-        if not left_out.isdisjoint(rows):
+        if frame is not None and not left_out.isdisjoint(rows):
             staged = self.bronze.stage(_without(frame, left_out), draft)
         taken = {one.segment: one.number for one in landed if one.segment not in left_out}
         batch = self.bronze.commit(
@@ -275,7 +300,7 @@ def read_snapshots(spark: SparkSession, lake: Lake, snapshots: Sequence[str]) ->
 
 
 def ingest(
-    spark: SparkSession,
+    engine: session.Session,
     lake: Lake,
     *,
     files_per_batch: int = FILES_PER_BATCH,
@@ -284,37 +309,37 @@ def ingest(
     """Ingests everything that has landed."""
     landing = Ingest(lake, say, files_per_batch)
     while (new := landing.pending()) is not None:
-        landing.take(spark, new)
+        landing.take(engine, new)
 
 
 def ingest_again(
-    spark: SparkSession, lake: Lake, segments: Iterable[str], say: Callable[[str], None] = lambda line: None
+    engine: session.Session, lake: Lake, segments: Iterable[str], say: Callable[[str], None] = lambda line: None
 ) -> None:
     """Ingests segments that were left out and that were repaired since."""
     landing, wanted = Ingest(lake, say), set(segments)
     if (missing := landing.left_out()) is not None:
         some = [one for one in missing.landed if one.segment in wanted]
         if some:
-            landing.take(spark, NewSegments(some, None))
+            landing.take(engine, NewSegments(some, None))
 
 
 def keep_ingesting(
     landing: Ingest,
     every_s: float,
     stopping: threading.Event,
-    start: Callable[[], SparkSession],
-    spark: SparkSession | None = None,
+    start: Callable[[], session.Session],
+    engine: session.Session | None = None,
 ) -> None:
     """Ingests what lands, until it is told to stop. start: is asked for the session when something has landed, unless
     there is one already. Raises what py4j raises if the JVM of the session has ended."""
     while not stopping.is_set():
         new = landing.pending()
         if new is not None:
-            spark = spark or start()
-            landing.take(spark, new)
+            engine = engine or start()
+            landing.take(engine, new)
             continue
-        if spark is not None:
-            spark.version  # noqa: B018 - asks the JVM, so that a supervisor learns that it has ended
+        if engine is not None:
+            engine.version  # noqa: B018 - asks the JVM, so that a supervisor learns that it has ended
         stopping.wait(every_s)
 
 
@@ -354,15 +379,16 @@ def _ingest(arguments: argparse.Namespace, lake: Lake) -> int:
     some = [one for one in (landing.left_out() if arguments.again else None, landing.pending()) if one is not None]
     # One that stays reads more than what has landed now.
     rows = None if arguments.every is not None else sum(records_named(one.segments) for one in some)
-    start = functools.cache(lambda: session.of_arguments(arguments, "ingest", rows=rows))
-    for new in some[:1]:
-        landing.take(start(), new)
-    if arguments.every is not None:
-        with contextlib.suppress(KeyboardInterrupt):
-            keep_ingesting(landing, arguments.every, threading.Event(), start)
-    else:
-        while some and (more := landing.pending()) is not None:
-            landing.take(start(), more)
+    with contextlib.ExitStack() as stack:
+        start = functools.cache(lambda: stack.enter_context(session.engine_of(arguments, "ingest", lake, rows=rows)))
+        for new in some[:1]:
+            landing.take(start(), new)
+        if arguments.every is not None:
+            with contextlib.suppress(KeyboardInterrupt):
+                keep_ingesting(landing, arguments.every, threading.Event(), start)
+        else:
+            while some and (more := landing.pending()) is not None:
+                landing.take(start(), more)
     left = landing.missing_segments()
     for segment in left:
         say(f"not in bronze: {segment}; put a good copy in its place and run ingest --again")

@@ -90,6 +90,7 @@ def add_commands(commands: Any) -> None:
 def _run_compact(arguments: argparse.Namespace) -> int:
     lake = Lake.existing(arguments.lake)
     with locks.writing(lake, "compact", locks.BRONZE, locks.SILVER, locks.MATCHES, locks.DELIVERY):
-        spark = session.of_arguments(arguments, "compact")
-        whole = compact(spark, lake, lambda line: print(line, file=sys.stderr, flush=True))
+        rows = sum(batch.rows for batch in table(lake, "bronze").live())
+        with session.engine_of(arguments, "compact", lake, rows=rows) as engine:
+            whole = compact(engine, lake, lambda line: print(line, file=sys.stderr, flush=True))
     return 0 if whole else 1

@@ -299,6 +299,6 @@ def _run_silver(arguments: argparse.Namespace) -> int:
         raise ConfigurationError(f"lake {lake.url!r}: bronze is empty; run lamplighter-fleet ingest {lake.url}")
     with locks.writing(lake, "silver", locks.SILVER):
         rows = sum(batch.rows for batch in not_in(lake, "observations"))
-        spark = session.of_arguments(arguments, "silver", rows=rows)
-        Silver(spark, lake, lambda line: print(line, file=sys.stderr, flush=True)).update()
+        with session.engine_of(arguments, "silver", lake, rows=rows) as engine:
+            Silver(engine, lake, lambda line: print(line, file=sys.stderr, flush=True)).update()
     return 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.past import FleetPast, Place
@@ -109,9 +110,11 @@ def add_commands(commands: Any) -> None:
 
 
 def _run_state(arguments: argparse.Namespace) -> int:
-    spark = session.of_arguments(arguments, "state")
-    past = GatewayPast(spark, Lake(arguments.lake), arguments.gateway)
-    place = past.place(arguments.at)
-    count = write_lines(nquads(past.dataset(place)).orderBy("line"), arguments.output)
+    lake = Lake(arguments.lake)
+    rows = sum(batch.rows for batch in table(lake, "bronze").live())
+    with session.engine_of(arguments, "state", lake, rows=rows) as engine:
+        past = GatewayPast(engine, lake, arguments.gateway)
+        place = past.place(arguments.at)
+        count = write_lines(nquads(past.dataset(place)).orderBy("line"), arguments.output)
     print(f"wrote {count_text(count, 'quad')} as of record {place[0]}/{place[1]} to {arguments.output}")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from lamplighter.cloud_sync.fleet.lazy import F
+from lamplighter.cloud_sync.fleet.lazy import F, Window
 from lamplighter.cloud_sync.fleet.tables.readings import term
 from lamplighter.cloud_sync.fleet.tables.terms import any_number, plain
 from lamplighter.ontology import vocabulary as v
@@ -82,8 +82,6 @@ def facts(records: DataFrame, *, default_graph_only: bool = False) -> DataFrame:
 
 def versions(facts: DataFrame) -> DataFrame:
     """FACTS, all of them -> STREAMS."""
-    from pyspark.sql import Window
-
     own = _own(facts)
     others = _others(facts, own)
     changes = (
@@ -131,8 +129,6 @@ def versions(facts: DataFrame) -> DataFrame:
 
 def _own(facts: DataFrame) -> DataFrame:
     """Changes of the attributes of streams: gw, stream, epoch, seq, ts, added, name, o."""
-    from pyspark.sql import Window
-
     is_type = (F.col("p") == term(v.RDF_TYPE)) & (F.col("o") == term(v.STREAM))
     told = facts.withColumn("is_stream", F.bool_or(is_type).over(Window.partitionBy("gw", "s")))
     columns = (*_KEY, *_PLACE, "ts", "added", "name", "o")

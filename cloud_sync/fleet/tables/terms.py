@@ -18,12 +18,13 @@ _INTEGERS = tuple(
     )
 )
 # Lexical forms of XML Schema 1.1, part 2. A cast of Spark takes others too, such as `1d`, `0x1p3` and a time of today.
-_INTEGER = "^[+-]?[0-9]+$"
-_DECIMAL = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)$"
-_DOUBLE = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([Ee][+-]?[0-9]+)?$"
+# `$` would also be before a line break at the end.
+_INTEGER = r"^[+-]?[0-9]+\z"
+_DECIMAL = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)\z"
+_DOUBLE = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([Ee][+-]?[0-9]+)?\z"
 _DATE_TIME = (
     r"^([0-9]{4}-[0-9]{2}-[0-9]{2}T)(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?|24:00:00(\.0+)?)"
-    r"(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9]|[+-]14:00)?$"
+    r"(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9]|[+-]14:00)?\z"
 )
 # From here on sums, squares and ratios of readings might be infinite.
 NUMBER_MAX = 1e150

@@ -124,7 +124,7 @@ def test_jobs_count_readings(tmp_path: Path, chosen: Chosen, rows: int, expected
 
 def of_arguments(*conf: str, master: str | None = None) -> None:
     with pytest.raises(NoSessionError):
-        session.of_arguments(argparse.Namespace(conf=list(conf), master=master), "a test", rows=1)
+        session.of_arguments(argparse.Namespace(engine="spark", conf=list(conf), master=master), "a test", rows=1)
 
 
 def test_what_the_user_gives_wins(chosen: Chosen) -> None:

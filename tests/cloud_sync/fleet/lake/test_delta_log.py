@@ -80,6 +80,16 @@ def test_later_columns_are_added(bronze: Batches) -> None:
     assert rows(bronze) == [{"seq": 1, "landed": None}, {"seq": 2, "landed": moment}]
 
 
+def test_a_column_without_nulls_in_the_first_files_may_have_some_later(bronze: Batches) -> None:
+    delta = DeltaLog(bronze)
+    for name, seq, boot, nullable in (("a", 1, "one", False), ("b", 2, None, True)):
+        fields = [pa.field("seq", pa.int64(), nullable), pa.field("boot", pa.string(), nullable)]
+        part = pa.table({"seq": [seq], "boot": [boot]}, pa.schema(fields))
+        delta.add(bronze.commit(bronze.stage_rows(part, TableBatch(id=name, files=[], rows=0))))
+    assert all(one.nullable for one in deltalake.DeltaTable(bronze.lake.path(bronze.name)).schema().fields)
+    assert rows(bronze) == [{"seq": 1, "boot": "one"}, {"seq": 2, "boot": None}]
+
+
 def test_a_damaged_log_stops_nothing_and_is_named(bronze: Batches) -> None:
     DeltaLog(bronze).add(write(bronze, "a", 1))
     for file in Path(bronze.lake.path(bronze.name, "_delta_log")).glob("*.json"):
