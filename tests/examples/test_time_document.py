@@ -105,7 +105,7 @@ def test_every_query_is_subscribed_to_and_none_is_re_evaluated() -> None:
             engine.update(text)
     assert len(classes) == 12
     assert "re-evaluated" not in classes.values()
-    assert len(found) == 15
+    assert len(found) == 16
 
 
 def test_a_door_that_has_been_open_for_five_minutes() -> None:
