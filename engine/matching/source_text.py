@@ -19,7 +19,7 @@ LOOPS_MAX = 15
 DEPTH_MAX = 70
 
 # Characters of the functions of one plan. Python compiles 1,000 of them in 1 to 2 ms.
-CODE_MAX = 250_000
+CODE_MAX = 420_000
 # Characters of the longest function whose code is remembered.
 _REMEMBERED_MAX = 12_000
 

@@ -131,7 +131,8 @@ def test_an_error_names_the_line_and_the_nearest_key(tmp_path: Path, text: str, 
         (
             "[mqtt]\ndiscovery = ['shelly', 'tuya']\n",
             "mqtt.discovery: Invalid enum value 'tuya'; "
-            'allowed: "homeassistant", "zigbee2mqtt", "tasmota", "shelly", "sparkplug"',
+            'allowed: "homeassistant", "zigbee2mqtt", "tasmota", "shelly", "sparkplug", "homie", "homie5", '
+            '"chirpstack", "thethings", "rtl433", "theengs", "wled", "opendtu", "ahoydtu", "evcc", "victron"',
         ),
         ("[coap]\nenabled = 1\n", "coap.enabled: Expected `bool`, got `int`; write true or false"),
         ("[mqtt]\nhost = 'a'\n[mqtt.brokers.b]\nhots = 'c'\n", "unknown key mqtt.brokers.b.hots; did you mean host?"),

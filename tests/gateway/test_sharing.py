@@ -40,11 +40,11 @@ from lamplighter.gateway.settings import GatewaySettings, LimitSettings, ResumeS
 from lamplighter.gateway.state import messages
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.workers import rdf_bodies
-from lamplighter.gateway.workers.dry_runs import DryRun, DryRuns
+from lamplighter.gateway.workers.dry_runs import DryRun, DryRuns, TrialWork
 from lamplighter.gateway.workers.large_updates import LargeUpdateParser
 from tests.gateway.gates.deliveries.test_workers import QUERY, at_work, receiving
 from tests.support.event_loops import until
-from tests.support.gateway_parts import FakeClock
+from tests.support.gateway_parts import START, FakeClock
 
 PLACES = 8
 HALF = PLACES // 2
@@ -311,10 +311,11 @@ def deliveries(*, slow: bool) -> Callable[[Work], Begin]:
 def dry_runs(work: Work) -> Begin:
     """As the queue runs them."""
 
-    async def held(client: Callable[[], str], _times: int) -> None:
-        await work.of(client())
+    class HeldDryRuns(DryRuns):
+        async def try_work(self, trial_work: TrialWork) -> None:
+            await work.of(str(trial_work.evaluate(START)))
 
-    all_dry_runs = DryRuns(cast(Any, None), cast(Any, SimpleNamespace(trial=held)), LimitSettings())
+    all_dry_runs = HeldDryRuns(cast(Any, None), cast(Any, None), LimitSettings())
     queue = Queue(LiveSettings(Settings()), Counters(), HighWaterMarks())
     queue.kinds[Asked] = RequestKind(lambda asked: None)
 
@@ -322,7 +323,9 @@ def dry_runs(work: Work) -> Begin:
         outcome = queue.submit(Asked(replace(ANYBODY, name=client)))
         async with asyncio.TaskGroup() as tasks:
             for step in queue.in_turn():
-                queue.hold(step, DryRun(all_dry_runs, secrets.token_bytes(8), None, lambda: client), tasks)
+                queue.hold(
+                    step, DryRun(all_dry_runs, secrets.token_bytes(8), None, (), TrialWork(lambda now: client)), tasks
+                )
         assert not outcome.cancelled()
 
     return begin

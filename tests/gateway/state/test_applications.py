@@ -19,6 +19,7 @@ from lamplighter.engine.slices import LONG, SLICE, Slices
 from lamplighter.engine.sparql import clauses, forced_bindings
 from lamplighter.engine.sparql.lexer import Token, tokens
 from lamplighter.engine.sparql.requests import parse_update
+from lamplighter.engine.store.quad_store import Asked
 from lamplighter.engine.terms import Bag, lexical
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
 from lamplighter.gateway.log.entries import LogEntry
@@ -346,7 +347,7 @@ async def test_an_application_whose_query_is_slow_again_and_again_is_named_and_g
             for spuid, (application, _) in runner._aggregators.subscriptions.items()
             if application.name == "slow"
         }
-        runner._ledger.evaluations.measure_select(text, lambda: Bag(()))
+        runner._ledger.evaluations.measure_select(Asked(text, None, None, text), lambda: Bag(()))
         runner._ledger.evaluations.too_slow[text] = 600.0
         for name in "xy":
             await update(runner, PREFIXES + f"INSERT DATA {{ :{name} :in 1 }}")

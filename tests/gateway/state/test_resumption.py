@@ -21,6 +21,7 @@ from lamplighter.engine.errors import (
     MalformedRequestError,
 )
 from lamplighter.engine.protocol import Results, Resume
+from lamplighter.engine.store.quad_store import Asked
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import ResumeSettings, Settings
@@ -580,7 +581,7 @@ async def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path, caplog
         spuid = await runner.subscribe(TEXT, sink, None, None, resume=Resume("PT10M"))
         [handle] = [handle for handle, _ in runner._subscribers.resumables.attachments()]
         text = runner._engine.describe(handle).text
-        runner._ledger.evaluations.measure_select(text, lambda: Bag(()))
+        runner._ledger.evaluations.measure_select(Asked(text, None, None, text), lambda: Bag(()))
         runner._ledger.evaluations.too_slow[text] = 600.0
         await change_something(runner, 0)
         assert isinstance(sink.error, LimitExceededError)
