@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import time
+import urllib.error
 import urllib.request
+from http import HTTPStatus
 from pathlib import Path
 from random import Random
 
@@ -40,10 +43,17 @@ def written(gateway: GatewayProcess, random: Random, count: int) -> None:
 
 def dataset(gateway: GatewayProcess) -> Replica:
     found = Replica()
-    with urllib.request.urlopen(f"{gateway.http_url}/changes/snapshot", timeout=TIMEOUT_S) as answer:
-        found.quads(answer.read())
-        found.position = answer.headers["Lamplighter-Position"]
-    return found
+    while True:
+        try:
+            with urllib.request.urlopen(f"{gateway.http_url}/changes/snapshot", timeout=TIMEOUT_S) as answer:
+                found.quads(answer.read())
+                found.position = answer.headers["Lamplighter-Position"]
+                return found
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code != HTTPStatus.TOO_MANY_REQUESTS:  # else the follower begins anew with one just now
+                    raise
+            time.sleep(0.1)
 
 
 def gaps(gateway: GatewayProcess) -> int:

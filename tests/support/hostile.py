@@ -517,6 +517,7 @@ class RawSocket:
 
     def messages(self) -> Iterator[bytes]:
         """The WebSocket messages, until the gate closes; empty ones for its pings, which are answered."""
+        begun = b""
         while True:
             kind, size = self._exactly(2)
             if size == 126:
@@ -529,8 +530,11 @@ class RawSocket:
                 yield b""
             elif kind & 0xF == CLOSE:
                 return
-            elif kind & 0xF == TEXT:
-                yield payload
+            else:  # a text, or what goes on with one: a long message comes in fragments
+                begun += payload
+                if kind & 0x80:
+                    yield begun
+                    begun = b""
 
     def answer(self, *, head_only: bool = False) -> tuple[int, dict[str, str], bytes]:
         """Status, headers (names in lower case) and body of the next HTTP answer."""
