@@ -160,4 +160,5 @@ async def _ten_minutes(seed: int) -> None:
         assert not task.done()
         assert adapter.counters.failed > 50
         assert adapter.counters.observations.notifications > 50
-    assert objects[1] < objects[0] * 1.1
+    # What waits differs by a tenth between two moments; what every exchange left behind would be a multiple.
+    assert objects[1] < objects[0] * 1.25
