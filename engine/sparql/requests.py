@@ -17,7 +17,7 @@ import pyoxigraph as ox
 from lamplighter.engine.access import Dataset, Graphs
 from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, UnsupportedRequestError
 from lamplighter.engine.sparql.clock_function import FUNCTIONS, TimedText, cut_at_clock
-from lamplighter.engine.sparql.lexer import Token, line_and_column, tokens
+from lamplighter.engine.sparql.lexer import Token, line_and_column, tokens, with_other_variables
 from lamplighter.engine.sparql.limits import outside_data
 from lamplighter.engine.sparql.projections import check_having, in_text_order
 from lamplighter.engine.sparql.syntax_errors import readable
@@ -68,7 +68,7 @@ def _readable(text: str) -> Iterator[Token]:
     """The tokens of a text. Raises RequestError at the first one that is refused."""
     named: Token | None = None  # a name that hides SERVICE if a brace follows
     before: Token | None = None
-    for token in tokens(text):
+    for token in tokens(text, each_of_data=False):
         # `SERVICEex:a {` is a name to the lexer, and SERVICE to Oxigraph.
         if named is not None and token.text == "{":
             raise _asks_elsewhere(text, named)
@@ -494,16 +494,15 @@ def template(prologue: str, block: str) -> tuple[tuple[QuadPattern, ...], tuple[
 
 def _variables_as_names(block: str) -> tuple[str, tuple[str, ...]]:
     """A template with an IRI in the place of each variable, and the variables, sorted."""
-    parts, position = [], 0
+    if f"<{VARIABLE}" in block and any(token.kind == "iri" and VARIABLE in token.text for token in tokens(block)):
+        raise UnsupportedRequestError(f"IRIs that begin with {VARIABLE} are the engine's own")
     variables = set()
-    for token in tokens(block):
-        if token.kind == "variable":
-            parts += [block[position : token.start], f"<{VARIABLE}{token.text[1:]}>"]
-            position = token.end
-            variables.add(token.text[1:])
-        elif token.kind == "iri" and VARIABLE in token.text:
-            raise UnsupportedRequestError(f"IRIs that begin with {VARIABLE} are the engine's own")
-    return "".join([*parts, block[position:]]), tuple(sorted(variables))
+
+    def iri(name: str) -> str:
+        variables.add(name)
+        return f"<{VARIABLE}{name}>"
+
+    return with_other_variables(block, iri), tuple(sorted(variables))
 
 
 @dataclass(frozen=True)
