@@ -66,7 +66,7 @@ def _pattern(prefix: str, word: str) -> re.Pattern[str]:
   | (?P<open>["'])
   | (?P<variable>[?$]{_CHARS}++)
   | (?P<blank>_:{_CHARS}{_CHARS_DASH_DOT}*+)
-  | (?P<name>{prefix}:(?:(?:{_CHARS_COLON}|{_ESCAPES})(?:{_CHARS_COLON_DASH_DOT}++|{_ESCAPES})*+)?)
+  | (?P<name>{prefix}:(?:(?:{_CHARS_COLON}|{_ESCAPES})(?:{_CHARS_COLON_DASH_DOT}++|{_ESCAPES}|(?!))*+)?)
   | (?P<number>[0-9]++\.[0-9]*+[eE][+-]?[0-9]++|\.?[0-9]++[eE][+-]?[0-9]++|[0-9]*+\.[0-9]++|[0-9]++)
   | (?P<language>@[A-Za-z]++(?:-[A-Za-z0-9-]++)?)
   | {word}
@@ -99,7 +99,6 @@ _PLAIN_DATA = re.compile(
     re.X | re.S,
 )
 
-_SERVICE = re.compile("service", re.I)
 # In plain data: what may have the sign of a variable inside of it, or the name of a variable.
 _PLAIN_VARIABLE = re.compile(r'<[^>]*+>|"[^"\\]*+(?:\\.[^"\\]*+)*+"|[?$]([A-Za-z0-9_]++)', re.S)
 
@@ -149,7 +148,7 @@ def tokens(text: str, *, each_of_data: bool = True) -> Iterator[Token]:
         within_data = opened and opened[-1] == "data" and position >= run_end and text[position - 1] != "<"
         if within_data and at_once is not False:
             if at_once is None:
-                at_once = not _SERVICE.search(text)  # a name may hide the keyword, see `requests`
+                at_once = not may_have(text, "SERVICE")  # a name may hide the keyword, see `requests`
             found = _PLAIN_DATA.match(text, position)
             if at_once and found and found.end() > position:
                 yield (before := Token("data", "", position, found.end()))
@@ -187,6 +186,13 @@ def tokens(text: str, *, each_of_data: bool = True) -> Iterator[Token]:
         values = token.is_word("VALUES") or (values and (kind == "variable" or token.text in ("(", ")")))
         before = token
         position = end
+
+
+def may_have(text: str, word: str) -> bool:
+    """Whether a text has a word in any case, also within a string or another word. word: in upper case."""
+    if text.isascii():  # ten times as fast as the expression, and takes no more memory than the text
+        return word in text.upper()
+    return re.search(word, text, re.I) is not None
 
 
 def with_other_variables(block: str, other: Callable[[str], str]) -> str:

@@ -18,6 +18,8 @@ from lamplighter.engine.terms import XSD, Term
 
 # A text with more constants, such as bulk data, has no skeleton.
 CONSTANTS_MAX = 96
+# Signs `<`: a text with more of them is not searched for its constants.
+IRIS_MAX = 2 * CONSTANTS_MAX
 # Characters of the longest text with a skeleton; skeletons are cached.
 TEXT_MAX = 32_768
 # Characters of the longest cached constant.
@@ -49,7 +51,7 @@ _PLAIN_IRI = re.compile(
 )
 # Declarations of prefixes of which the store accepts each; a prologue of nothing else.
 _PREFIX = r"PREFIX\s++((?:[A-Za-z][A-Za-z0-9_-]*+)?):\s*+<([^<>\"{}|^`\\\s]*+)>\s*+"
-_PREFIXES = re.compile(rf"\s*+(?:{_PREFIX})*+", re.I)
+_PREFIXES = re.compile(rf"\s*+(?:{_PREFIX})*", re.I)
 _EACH_PREFIX = re.compile(_PREFIX, re.I)
 _PLAIN_STRING = re.compile(r'"[ !#-\[\]-~]*"')
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -90,7 +92,7 @@ class Lifter:
 
     def lift(self, text: str) -> Lifted:
         """The skeleton and the constants of a text. Raises ValueError if it has none, and the errors of canonical."""
-        if len(text) > TEXT_MAX or "\x01" in text:
+        if len(text) > TEXT_MAX or "\x01" in text or text.count("<") > IRIS_MAX:
             raise ValueError("a text that is taken as a whole")
         found = _PROLOGUE.match(text)
         assert found is not None
