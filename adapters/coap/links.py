@@ -30,7 +30,7 @@ _CONTROL = r"\x00-\x1f\x7f-\x9f"
 _TARGET = re.compile(rf"<([^<>\"\\{_CONTROL} ]*+)>")
 _NAME = re.compile(r"[A-Za-z0-9!#$&+.^_`|~-]++\*?")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'()*+\-./:<=>?@\[\]^_`{|}~]++")
-_QUOTED = re.compile(rf"\"((?:[^\"\\{_CONTROL}]|\\[^{_CONTROL}])*+)\"")
+_QUOTED = re.compile(rf"\"((?:[^\"\\{_CONTROL}]|\\[^{_CONTROL}]|(?!))*+)\"")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _CARDINAL = re.compile(r"0|[1-9][0-9]*")
 _CONTROLS = re.compile(f"[{_CONTROL}]")

@@ -33,7 +33,7 @@ _GROWTH_BYTES = 64 * 1024
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 # Texts and comments, in which signs mean nothing, and the signs that count.
 _TOML_TOKEN = re.compile(
-    r'"""(?:[^\\"]++|\\.|"(?!""))*+"""|'
+    r'"""(?:[^\\"]++|\\.|"(?!"")|(?!))*+"""|'
     + r"'''.*?'''"
     + r'|"(?:[^"\\\n]++|\\.)*+"'
     + r"|'[^'\n]*+'|#[^\n]*+|[\[\]{}.,=\n]",

@@ -27,9 +27,9 @@ TRIPLES_BYTES_MAX: Final = 8 * 1024 * 1024
 
 _INBOX, _CONTAINS = f"<{INBOX}>", f"<{LDP}contains>"
 _LINK = re.compile(
-    r'<([^<>"\s]*+)>((?:\s*+;\s*+[\w*-]++(?:\s*+=\s*+(?:"[^"]*+"|[^\s",;<>]*+))?+)*+)\s*+(?:,|$)'
+    r'<([^<>"\s]*+)>((?:\s*+;\s*+[\w*-]++(?:\s*+=\s*+(?:"[^"]*+"|[^\s",;<>]*+)|(?!))?+|(?!))*+)\s*+(?:,|$)'
 )  # possessive, and no value has the beginning of a link in it, so that no header takes long
-_PARAMETER = re.compile(r';\s*+([\w*-]++)(?:\s*+=\s*+(?:"([^"]*+)"|([^\s",;<>]*+)))?+')
+_PARAMETER = re.compile(r';\s*+([\w*-]++)(?:\s*+=\s*+(?:"([^"]*+)"|([^\s",;<>]*+))|(?!))?+')
 
 
 class NoInboxError(RequestError):

@@ -12,7 +12,6 @@ EXISTS is another such scope (18.2.1): what it does not project has nothing to d
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
@@ -37,9 +36,7 @@ from lamplighter.engine.sparql.algebra import (
 )
 from lamplighter.engine.sparql.cursor import CLOSING, UnknownSyntaxError
 from lamplighter.engine.sparql.grammar import UpdateReader, read_select
-from lamplighter.engine.sparql.lexer import Token, tokens
-
-_EXISTS = re.compile("EXISTS", re.I)
+from lamplighter.engine.sparql.lexer import Token, may_have, tokens
 
 Scope = frozenset[Variable]
 Span = tuple[int, int]
@@ -49,7 +46,7 @@ def with_own_variables(text: str) -> str:
     """A query or an update request with a name of its own for each such variable. Any other text is returned as it is,
     and so is one that the grammar does not know."""
     # Most texts have none, and are not read.
-    if _EXISTS.search(text) is None:
+    if not may_have(text, "EXISTS"):
         return text
     found = list(tokens(text))
     names = own_names(found)

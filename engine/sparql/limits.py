@@ -29,48 +29,51 @@ TOKENS_MAX = 10_000
 CONSTANTS_MAX = 10_000
 
 _OPENING = {"{": "}", "[": "]", "(": ")"}
+_CLOSING = frozenset(_OPENING.values())
 _SEPARATORS = frozenset(".;,/|")
 _CONNECTIVES = frozenset(("&&", "||"))
 _MEMBERS = frozenset(("iri", "name", "variable", "blank", "number", "string", "word"))
 
 
 class _Counts:
-    """What a text has outside of data: tokens; patterns and conditions of its present operation."""
+    """What a text has outside of data: tokens; patterns and conditions of its present operation. Raises
+    LimitExceededError at the first one too many."""
 
     def __init__(self) -> None:
         self.tokens = self.patterns = self.conditions = 0
 
-    def add(self, token: Token, before: Token | None, place: str, having: bool) -> None:
-        """Counts a token. place: the content of the innermost bracket. having: whether it belongs to HAVING."""
+    def add(self, token: Token, word: str, before: Token | None, place: str, having: bool) -> None:
+        """Counts a token. word: it in upper case, if it is one. place: the content of the innermost bracket. having:
+        whether it belongs to HAVING."""
         self.tokens += 1
+        if self.tokens > TOKENS_MAX:
+            raise LimitExceededError(
+                f"there are more than {TOKENS_MAX} tokens outside of data; ask in several requests"
+            )
         if place in _PATTERNS and token.text in _SEPARATORS:
-            self.patterns += 1
+            self._add_patterns(1)
         elif place == "members" and follows_member(token, before):
-            self.patterns += 2
-        elif token.text in _CONNECTIVES or token.is_word("FILTER", "AS") or (having and token.text == "("):
+            self._add_patterns(2)
+        elif word in ("FILTER", "AS") or token.text in _CONNECTIVES or (having and token.text == "("):
             self.conditions += 1
+            if self.conditions > CONDITIONS_MAX:
+                raise LimitExceededError(
+                    f"there are more than {CONDITIONS_MAX} conditions and assignments; write alternatives of one value "
+                    "as ?x IN (...), or ask in several requests"
+                )
 
     def begin(self, token: Token, content: str) -> None:
         """Counts an opening bracket by its content."""
         if content == "members":
-            self.patterns += 2
+            self._add_patterns(2)
         elif content != "data" and token.text in "{[":
-            self.patterns += 1
+            self._add_patterns(1)
 
-    def check(self) -> None:
-        """Raises LimitExceededError."""
+    def _add_patterns(self, count: int) -> None:
+        self.patterns += count
         if self.patterns > PATTERNS_MAX:
             raise LimitExceededError(
                 f"there are more than {PATTERNS_MAX} triple patterns, path steps or groups; ask in several requests"
-            )
-        if self.conditions > CONDITIONS_MAX:
-            raise LimitExceededError(
-                f"there are more than {CONDITIONS_MAX} conditions and assignments; write alternatives of one value as "
-                "?x IN (...), or ask in several requests"
-            )
-        if self.tokens > TOKENS_MAX:
-            raise LimitExceededError(
-                f"there are more than {TOKENS_MAX} tokens outside of data; ask in several requests"
             )
 
 
@@ -85,39 +88,44 @@ def outside_data(found: Iterable[Token]) -> Iterator[Token]:
     values = pair = having = False
     before: Token | None = None
     for token in found:
+        if token.kind == "data":
+            before, negations = token, 0
+            continue
+        kind, text = token.kind, token.text
+        word = text.upper() if kind == "word" else ""
         place = stack[-1] if stack else "patterns"
         kept = place != "data"
         if kept:
-            counts.add(token, before, place, having)
-        if token.kind == "sign" and token.text in _OPENING:
-            opened = bracket_content(token, before, place, values)
-            counts.begin(token, opened)
-            stack.append(opened)
-        elif token.kind == "sign" and token.text in _OPENING.values() and stack:
-            stack.pop()
-            kept = kept or not stack or stack[-1] != "data"
-        elif token.kind == "sign" and token.text in "<>" and before is not None:
-            # Two signs are a bracket of triples; a third begins the next bracket.
-            pair = not pair and before.text == token.text and before.end == token.start
-            if pair and token.text == "<":
-                stack.append(place)
-                triples += 1
-            elif pair and stack:
+            counts.add(token, word, before, place, having)
+        if kind == "sign":
+            if text in _OPENING:
+                opened = bracket_content(token, before, place, values)
+                counts.begin(token, opened)
+                stack.append(opened)
+            elif text in _CLOSING and stack:
                 stack.pop()
-                triples -= 1
-        elif token.text == ";" and not stack:
-            counts.patterns = counts.conditions = 0  # the next operation of an update
-        negations = negations + 1 if token.text == "!" else 0
+                kept = kept or not stack or stack[-1] != "data"
+            elif text in "<>" and before is not None:
+                # Two signs are a bracket of triples; a third begins the next bracket.
+                pair = not pair and before.text == text and before.end == token.start
+                if pair and text == "<":
+                    stack.append(place)
+                    triples += 1
+                    if triples > TERM_DEPTH_MAX:
+                        raise LimitExceededError(f"triples are nested more than {TERM_DEPTH_MAX} deep")
+                elif pair and stack:
+                    stack.pop()
+                    triples -= 1
+            elif text == ";" and not stack:
+                counts.patterns = counts.conditions = 0  # the next operation of an update
+            if len(stack) > NESTING_MAX:
+                raise LimitExceededError(f"brackets are nested more than {NESTING_MAX} deep")
+        negations = negations + 1 if text == "!" else 0
         if negations > NEGATIONS_MAX:
             raise LimitExceededError(f"there are more than {NEGATIONS_MAX} negations in a row")
-        if triples > TERM_DEPTH_MAX:
-            raise LimitExceededError(f"triples are nested more than {TERM_DEPTH_MAX} deep")
-        if len(stack) > NESTING_MAX:
-            raise LimitExceededError(f"brackets are nested more than {NESTING_MAX} deep")
-        counts.check()
-        having = token.is_word("HAVING") or (having and token.text != "}" and not token.is_word("ORDER", "LIMIT"))
+        having = word == "HAVING" or (having and text != "}" and word not in ("ORDER", "LIMIT"))
         # Only its variables and a brace may follow VALUES.
-        values = token.is_word("VALUES") or (values and (token.kind == "variable" or token.text in ("(", ")")))
+        values = word == "VALUES" or (values and (kind == "variable" or text in ("(", ")")))
         before = token
         if kept:
             yield token

@@ -17,7 +17,7 @@ import pyoxigraph as ox
 from lamplighter.engine.access import Dataset, Graphs
 from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, UnsupportedRequestError
 from lamplighter.engine.sparql.clock_function import FUNCTIONS, TimedText, cut_at_clock
-from lamplighter.engine.sparql.lexer import Token, line_and_column, tokens
+from lamplighter.engine.sparql.lexer import Token, line_and_column, tokens, with_other_variables
 from lamplighter.engine.sparql.limits import outside_data
 from lamplighter.engine.sparql.projections import check_having, in_text_order
 from lamplighter.engine.sparql.syntax_errors import readable
@@ -68,7 +68,7 @@ def _readable(text: str) -> Iterator[Token]:
     """The tokens of a text. Raises RequestError at the first one that is refused."""
     named: Token | None = None  # a name that hides SERVICE if a brace follows
     before: Token | None = None
-    for token in tokens(text):
+    for token in tokens(text, each_of_data=False):
         # `SERVICEex:a {` is a name to the lexer, and SERVICE to Oxigraph.
         if named is not None and token.text == "{":
             raise _asks_elsewhere(text, named)
@@ -251,12 +251,12 @@ def dataset_of(
 
 
 @dataclass(frozen=True)
-class DataOperation:
-    """INSERT DATA or DELETE DATA. prologue: the declarations; data: the block with its braces."""
+class QuadData:
+    """INSERT DATA or DELETE DATA. quads: in canonical terms; graphs: the graphs that the text names."""
 
-    prologue: str
     delete: bool
-    data: str
+    quads: Sequence[Quad]
+    graphs: Sequence[Term]
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ class GraphOperation(msgspec.Struct, frozen=True, tag=True, array_like=True):
     source: str = ""
 
 
-Operation = DataOperation | ModifyOperation | GraphOperation
+Operation = QuadData | ModifyOperation | GraphOperation
 
 
 def parse_update(text: str) -> list[Operation]:
@@ -298,8 +298,30 @@ def parse_update(text: str) -> list[Operation]:
     """
     found = _check_text(text)
     segments = list(_segments(found))
-    _check_update(text, segments)
-    operations = []
+    if not _only_data(text, segments):
+        _check_update(text, segments)
+        return _operations(text, segments)
+    try:
+        return _operations(text, segments)
+    except RequestSyntaxError:
+        _check_update(text, segments)  # raises the error with its position
+        raise
+
+
+def _only_data(text: str, segments: Sequence[tuple[list[Token], list[Token]]]) -> bool:
+    """Whether reading its data checks all of a request: no blank nodes are deleted, or in two operations."""
+    if not all(len(body) > 2 and body[1].is_word("DATA") for _, body in segments):
+        return False
+    return (len(segments) == 1 and segments[0][1][0].is_word("INSERT")) or not _MAY_BE_BLANK.search(text)
+
+
+# Signs of blank nodes, lists and reifiers.
+_MAY_BE_BLANK = re.compile(r"_:|[\[(~|]|<<")
+
+
+def _operations(text: str, segments: Sequence[tuple[list[Token], list[Token]]]) -> list[Operation]:
+    """The operations of a request whose syntax is checked, or that has only data."""
+    operations: list[Operation] = []
     prologue, repeated = "", 0
     for declarations, body in segments:
         if declarations:
@@ -377,7 +399,7 @@ def _operation(text: str, prologue: str, body: Sequence[Token]) -> Operation:
     words = [token.text.upper() for token in body]
     # A graph that could not be loaded: SILENT makes it an operation without effect.
     if words[0] == "LOAD" and words[1] == "SILENT":
-        return DataOperation(prologue, delete=False, data="{}")  # LOAD SILENT may fail without an error
+        return QuadData(False, (), ())  # LOAD SILENT may fail without an error
     if words[0] == "LOAD":
         line, column = line_and_column(text, body[0].start)
         raise UnsupportedRequestError(
@@ -389,7 +411,7 @@ def _operation(text: str, prologue: str, body: Sequence[Token]) -> Operation:
     if len(words) < 2:
         raise _glued_error(text, body[0])
     if words[1] == "DATA":
-        return DataOperation(prologue, words[0] == "DELETE", text[body[2].start : body[-1].end])
+        return QuadData(words[0] == "DELETE", *data_quads(prologue, text[body[2].start : body[-1].end]))
     if words[1] == "WHERE":
         block = text[body[2].start : body[-1].end]
         return ModifyOperation(prologue, delete=block, insert=None, where=(_without_signs(text, body[2:]),))
@@ -494,16 +516,15 @@ def template(prologue: str, block: str) -> tuple[tuple[QuadPattern, ...], tuple[
 
 def _variables_as_names(block: str) -> tuple[str, tuple[str, ...]]:
     """A template with an IRI in the place of each variable, and the variables, sorted."""
-    parts, position = [], 0
+    if f"<{VARIABLE}" in block and any(token.kind == "iri" and VARIABLE in token.text for token in tokens(block)):
+        raise UnsupportedRequestError(f"IRIs that begin with {VARIABLE} are the engine's own")
     variables = set()
-    for token in tokens(block):
-        if token.kind == "variable":
-            parts += [block[position : token.start], f"<{VARIABLE}{token.text[1:]}>"]
-            position = token.end
-            variables.add(token.text[1:])
-        elif token.kind == "iri" and VARIABLE in token.text:
-            raise UnsupportedRequestError(f"IRIs that begin with {VARIABLE} are the engine's own")
-    return "".join([*parts, block[position:]]), tuple(sorted(variables))
+
+    def iri(name: str) -> str:
+        variables.add(name)
+        return f"<{VARIABLE}{name}>"
+
+    return with_other_variables(block, iri), tuple(sorted(variables))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from lamplighter.engine.sparql.lexer import Token
@@ -17,6 +18,8 @@ from lamplighter.engine.terms import XSD, Term
 
 # A text with more constants, such as bulk data, has no skeleton.
 CONSTANTS_MAX = 96
+# Signs `<`: a text with more of them is not searched for its constants.
+IRIS_MAX = 2 * CONSTANTS_MAX
 # Characters of the longest text with a skeleton; skeletons are cached.
 TEXT_MAX = 32_768
 # Characters of the longest cached constant.
@@ -46,6 +49,10 @@ _PLAIN_IRI = re.compile(
     r"<(?:https?://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::[0-9]{1,5})?(?:/[A-Za-z0-9_~@:-][A-Za-z0-9_~@:.-]*|/)*"
     r"|urn:[a-z0-9]+:[A-Za-z0-9_:-]+)(?:\#[A-Za-z0-9_.-]*)?>"
 )
+# Declarations of prefixes of which the store accepts each; a prologue of nothing else.
+_PREFIX = r"PREFIX\s++((?:[A-Za-z][A-Za-z0-9_-]*+)?):\s*+<([^<>\"{}|^`\\\s]*+)>\s*+"
+_PREFIXES = re.compile(rf"\s*+(?:{_PREFIX})*", re.I)
+_EACH_PREFIX = re.compile(_PREFIX, re.I)
 _PLAIN_STRING = re.compile(r'"[ !#-\[\]-~]*"')
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
 _DECIMAL = re.compile(r"(?:0|[1-9][0-9]{0,11})\.[0-9]{0,5}[1-9]")
@@ -85,7 +92,7 @@ class Lifter:
 
     def lift(self, text: str) -> Lifted:
         """The skeleton and the constants of a text. Raises ValueError if it has none, and the errors of canonical."""
-        if len(text) > TEXT_MAX or "\x01" in text:
+        if len(text) > TEXT_MAX or "\x01" in text or text.count("<") > IRIS_MAX:
             raise ValueError("a text that is taken as a whole")
         found = _PROLOGUE.match(text)
         assert found is not None
@@ -112,7 +119,7 @@ class Lifter:
     def entry(self, prologue: str, raw: str, known: Known) -> tuple[str, Term]:
         """The kind and the canonical term of a constant that is not in `known`, which gets it."""
         kind = kind_of(raw)
-        term = _plain(raw) or self._canonical(prologue, raw)
+        term = _plain(raw) or _full_name(prologue, raw) or self._canonical(prologue, raw)
         if len(raw) > TERM_MAX or len(term) > CANONICAL_MAX:
             return kind, term
         self._size += 1
@@ -153,6 +160,23 @@ def _plain(raw: str) -> Term | None:
     if _DECIMAL.fullmatch(raw):
         return f'"{raw}"^^<{XSD}decimal>'
     return None
+
+
+def _full_name(prologue: str, raw: str) -> Term | None:
+    """The IRI of a prefixed name, if both are usual; the store knows all."""
+    prefix, colon, local = raw.partition(":")
+    if not colon or (namespace := _namespaces(prologue).get(prefix)) is None:
+        return None
+    return _plain(f"<{namespace}{local}>")
+
+
+@lru_cache(PROLOGUES_MAX)
+def _namespaces(prologue: str) -> dict[str, str]:
+    """The namespaces by their prefixes; empty if not each declaration is known to be valid."""
+    if not _PREFIXES.fullmatch(prologue):
+        return {}
+    found = dict(_EACH_PREFIX.findall(prologue))
+    return found if all(_plain(f"<{namespace}x>") for namespace in found.values()) else {}
 
 
 def is_canonical(literal: Term) -> bool:

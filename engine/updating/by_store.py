@@ -27,13 +27,12 @@ from lamplighter.engine.slices import LONG, Slices, distinct, sliced
 from lamplighter.engine.sparql.clock_function import TimedText, at
 from lamplighter.engine.sparql.requests import (
     VARIABLE,
-    DataOperation,
     GraphOperation,
     ModifyOperation,
     Operation,
+    QuadData,
     QuadPattern,
     canonical,
-    data_quads,
     parse_update,
     template,
 )
@@ -94,15 +93,6 @@ def quad_delta(
     return compose(done, slices)
 
 
-@dataclass(frozen=True)
-class QuadData:
-    """INSERT DATA or DELETE DATA. quads: in canonical terms; graphs: the graphs that the text names."""
-
-    delete: bool
-    quads: Sequence[Quad]
-    graphs: Sequence[Term]
-
-
 class Modification(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """DELETE/INSERT WHERE with its templates.
 
@@ -133,8 +123,6 @@ def resolved(text: str) -> list[Resolved]:
 
 def _resolved(operation: Operation) -> Resolved:
     match operation:
-        case DataOperation():
-            return QuadData(operation.delete, *data_quads(operation.prologue, operation.data))
         case ModifyOperation():
             prologue = operation.prologue
             deletes, delete_variables = template(prologue, operation.delete) if operation.delete else ((), ())
@@ -148,7 +136,7 @@ def _resolved(operation: Operation) -> Resolved:
                 bool(operation.with_graph or operation.using or operation.using_named),
                 *_chosen(operation),
             )
-        case GraphOperation():
+        case _:
             return operation
 
 

@@ -16,7 +16,7 @@ from lamplighter.engine.terms import Quad, Term
 _BATCH_BYTES = 64 * 1024
 _IRI = f"<[^>]{{1,{SHORT - 2}}}+>"
 _SIGNS = r'[^"\\\x00-\x1f\x7f\ufffe\uffff]*+'
-_LITERAL = rf'"{_SIGNS}(?:\\["\\nrtbf]{_SIGNS})*+"(?:\^\^{_IRI}|@[a-z]{{2,3}}(?:-[a-z]{{2}})?)?'
+_LITERAL = rf'"{_SIGNS}(?:\\["\\nrtbf]{_SIGNS}|(?!))*+"(?:\^\^{_IRI}|@[a-z]{{2,3}}(?:-[a-z]{{2}})?)?'
 _TRIPLE = rf"^({_IRI}) ({_IRI}) ({_IRI}|{_LITERAL})"
 # A triple whose strings and language tags are valid and canonical. Nothing is said of its IRIs and datatypes.
 _TRIPLE_LINE = re.compile(rf"{_TRIPLE}() \.\n", re.M)

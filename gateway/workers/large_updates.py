@@ -14,9 +14,9 @@ from typing import BinaryIO
 import msgspec
 
 from lamplighter.engine.errors import StoreError
-from lamplighter.engine.sparql.requests import GraphOperation
+from lamplighter.engine.sparql.requests import GraphOperation, QuadData
 from lamplighter.engine.terms import Quad, Term
-from lamplighter.engine.updating.by_store import Modification, QuadData, Resolved
+from lamplighter.engine.updating.by_store import Modification, Resolved
 from lamplighter.engine.updating.updates import operations_of
 from lamplighter.gateway.sharing import ClientTurns
 from lamplighter.gateway.workers.ad_hoc import Reader

@@ -290,7 +290,7 @@ def _number_text(number: int) -> str:
 _WHOLE_BYTES_MAX = 1024**2
 _PIECE = re.compile(
     # Matches any JSON strings; msgspec checks their content. Possessive quantifiers avoid backtracking.
-    rb'(?:\[(?:(?:"(?:[^"\\]++|\\.)*+"|null),?){4}\],?){1,4096}+',
+    rb'(?:\[(?:(?:"(?:[^"\\]++|\\.)*+"|null),?){4}\],?|(?!)){1,4096}+',
     re.DOTALL,
 )
 _quads = msgspec.json.Decoder(list[Quad])

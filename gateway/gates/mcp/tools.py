@@ -16,9 +16,9 @@ from lamplighter.engine.errors import AccessDeniedError, MalformedRequestError, 
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol.jsap import Query, Update
 from lamplighter.engine.sparql.lexer import tokens
-from lamplighter.engine.sparql.requests import dataset_of, parse_query
+from lamplighter.engine.sparql.requests import QuadData, dataset_of, parse_query
 from lamplighter.engine.terms import is_blank
-from lamplighter.engine.updating.by_store import Modification, QuadData, Resolved, check_access, resolved
+from lamplighter.engine.updating.by_store import Modification, Resolved, check_access, resolved
 from lamplighter.gateway.gates.mcp.schemas import ANY_RESULTS, UPDATED, input_schema, results_schema, values
 from lamplighter.gateway.settings import McpSettings
 from lamplighter.gateway.state.applications import SAMPLE_IRI, Application, DeclaredApplications, samples

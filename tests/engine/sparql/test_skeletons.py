@@ -299,3 +299,40 @@ def test_long_values_are_exact_by_plan_too() -> None:
         assert quad.o == value
         document = engine.query(f"SELECT ?s {{ ?s <a:p> {value} }}").to_json()
         assert len(document["results"]["bindings"]) == 1
+
+
+@each_row(
+    "prologue",
+    [
+        "PREFIX x: <http://x.example/>",
+        "prefix x: <http://x.example/a#> PREFIX : <urn:b:>",
+        "PREFIX x: <http://x.example/a> PREFIX x: <http://x.example/b/>",
+        "PREFIX x: <a/> BASE <http://x.example/>",
+        "BASE <http://x.example/> PREFIX x: <a/>",
+        "PREFIX x: <http://x.example/a/../>",
+        "PREFIX x: <http://X.example/%41/> PREFIX y-z: <http://y.example/>",
+        "PREFIX x: <http://x.example/é/>",
+        "PREFIX x: <http://x.example/>PREFIX y: <y>",
+        "PREFIX x: <urn:>",
+        "PREFIX x: <>",
+        "PREFIX x.: <http://x.example/> PREFIX x: <http://x.example/>",
+        "PREFIX 1: <http://x.example/> PREFIX x: <http://x.example/>",
+        "PREFIX x: <http://x example/>",
+        "PREFIX y: <http://y.example/>",
+        "",
+    ],
+)
+def test_a_prefixed_name_is_what_the_store_makes_of_it(prologue: str) -> None:
+    for name in ("x:a", "x:", ":a", ":", "x:a-b", "x:a_1", "X:a", "y:a", "y-z:a", "x:1", "x:é"):
+        text = f"{prologue} INSERT DATA {{ <urn:s> <urn:p> {name} }}"
+        try:
+            expected: object = canonical(prologue, name)
+        except GatewayError as error:
+            expected = type(error)
+        try:
+            terms = lifter().lift(text).terms
+            found: object = terms[-1] if len(terms) == 3 else None
+        except (GatewayError, SyntaxError, ValueError) as error:
+            found = type(error)
+        # None: the name is not lifted as a whole.
+        assert found in (expected, None), (text, found, expected)
