@@ -145,8 +145,6 @@ class Histories:
 
     def _comparison(self, history: LogHistory, segment: CheckedSegment, file: Path) -> _Comparison:
         seal, agreed = segment.seal, False
-        if self._is_other_epoch(history, seal.epoch, segment.epoch_id):
-            return _Comparison((seal.epoch, 1), False, f"is of another epoch {seal.epoch} than the one that has landed")
         for epoch, seq, gap in segment.gaps[:1]:
             # A segment that begins an epoch says where the last one ended.
             later = seq == 1 and gap.last is None
@@ -154,6 +152,8 @@ class Histories:
                 return _Comparison(
                     (gap.epoch, gap.first), False, f"has landed, and {epoch}/1 says that it is not there"
                 )
+        if self._is_other_epoch(history, seal.epoch, segment.epoch_id):
+            return _Comparison((seal.epoch, 1), False, f"is of another epoch {seal.epoch} than the one that has landed")
         for landed, (_, last) in self._manifest.landed_in(history, seal.epoch, seal.first, seal.last):
             theirs = self._folder / landed.gw / str(SegmentName(seal.epoch, *landed.range))
             if not theirs.exists():
