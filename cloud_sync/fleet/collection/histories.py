@@ -38,10 +38,12 @@ from lamplighter.cloud_sync.fleet.collection.segment_check import (
     CheckedSegment,
     CheckedSnapshot,
     lines,
+    lines_in,
     sealed_range,
     without,
 )
-from lamplighter.engine.change_log import Seal, SegmentName, check, decode, encode
+from lamplighter.cloud_sync.fleet.lake.landed_segments import LandedSegments
+from lamplighter.engine.change_log import Seal, check, decode, encode
 
 # Histories of one gateway. More are not forks of a gateway, but somebody who writes there.
 HISTORIES_MAX = 16
@@ -66,11 +68,11 @@ class _Comparison(NamedTuple):
 
 
 class Histories:
-    """Assigns segments and snapshots to histories. folder: with the landed segments."""
+    """Assigns segments and snapshots to histories."""
 
-    def __init__(self, manifest: Manifest, folder: Path, bounds: Bounds) -> None:
+    def __init__(self, manifest: Manifest, segments: LandedSegments, bounds: Bounds) -> None:
         self._manifest = manifest
-        self._folder = folder
+        self._segments = segments
         self._bounds = bounds
 
     def continued_by(self, segment: CheckedSegment, file: Path) -> Continued:
@@ -155,14 +157,15 @@ class Histories:
         if self._is_other_epoch(history, seal.epoch, segment.epoch_id):
             return _Comparison((seal.epoch, 1), False, f"is of another epoch {seal.epoch} than the one that has landed")
         for landed, (_, last) in self._manifest.landed_in(history, seal.epoch, seal.first, seal.last):
-            theirs = self._folder / landed.gw / str(SegmentName(seal.epoch, *landed.range))
-            if not theirs.exists():
-                agreed = True  # retention has removed the file, and its records must not come back
+            theirs = self._segments.open(landed.segment)
+            if theirs is None:
+                agreed = True  # retention has removed it, and its records must not come back
                 continue
-            mine = zip(itertools.count(seal.first), lines(file, self._bounds), strict=False)
-            kept = itertools.islice(lines(theirs, self._bounds), last - landed.first + 1)
-            own = (rename_line(line, landed.gw, seal.gw) for line in kept)
-            differing, equal = _differing(mine, zip(itertools.count(landed.first), own, strict=False))
+            with theirs:
+                mine = zip(itertools.count(seal.first), lines(file, self._bounds), strict=False)
+                kept = itertools.islice(lines_in(theirs, self._bounds), last - landed.first + 1)
+                own = (rename_line(line, landed.gw, seal.gw) for line in kept)
+                differing, equal = _differing(mine, zip(itertools.count(landed.first), own, strict=False))
             agreed = agreed or equal
             if differing is not None:
                 told = f"differs from the one that has landed from {landed.source}"
@@ -267,9 +270,10 @@ class Histories:
     def _record_hash(self, history: LogHistory, epoch: int, seq: int) -> str | None:
         """The hash of a landed record as its gateway wrote it; None if it has not landed, or is removed."""
         for landed, _ in self._manifest.landed_in(history, epoch, seq, seq):
-            path = self._folder / landed.gw / str(SegmentName(epoch, *landed.range))
-            if path.exists():
-                line = next(itertools.islice(lines(path, self._bounds), seq - landed.first, None))
+            file = self._segments.open(landed.segment)
+            if file is not None:
+                with file:
+                    line = next(itertools.islice(lines_in(file, self._bounds), seq - landed.first, None))
                 return hashlib.sha256(rename_line(line, landed.gw, history.gateway)).hexdigest()
         return None
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 
@@ -229,10 +229,15 @@ def records(path: Path, bounds: Bounds) -> Iterator[tuple[Record, int]]:
 def lines(path: Path, bounds: Bounds) -> Iterator[bytes]:
     """The lines of a file with one zstd frame, without newlines. Raises Bad."""
     with open_plain(path) as file:
-        try:
-            yield from frame_lines(file, bounds.line_bytes_max, bounds.content_bytes_max)
-        except ValueError as error:
-            raise Bad(str(error)) from error
+        yield from lines_in(file, bounds)
+
+
+def lines_in(file: BinaryIO, bounds: Bounds) -> Iterator[bytes]:
+    """As `lines`, of an open file."""
+    try:
+        yield from frame_lines(file, bounds.line_bytes_max, bounds.content_bytes_max)
+    except ValueError as error:
+        raise Bad(str(error)) from error
 
 
 def _agrees(seal: Seal) -> bool:
