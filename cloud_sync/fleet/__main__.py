@@ -19,8 +19,8 @@ from lamplighter.cloud_sync.fleet.subcommands import CommandParser
 from lamplighter.engine.errors import BusyError, GatewayError
 
 _FLEET = "lamplighter.cloud_sync.fleet"
-# Modules with an `add_commands(subparsers)`, and their commands. The default `run` of a command is a function that returns
-# the exit code.
+# Modules with an `add_commands(subparsers)`, and their commands. The default `run` of a command is a function that
+# returns the exit code.
 MODULES = {
     "lamplighter.demo.fleet.simulate": ("simulate",),
     f"{_FLEET}.collection.collector": ("collect", "status", "gaps", "quarantine"),
