@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -136,6 +137,8 @@ class Lake:
     def names(self, *parts: str) -> list[str]:
         """Names in a folder, sorted; none if it does not exist."""
         try:
+            if self.local:  # fsspec takes ten times as long, and a matcher lists its manifests in each pass
+                return sorted(os.listdir(self.path(*parts)))
             found = self.fs.ls(self.path(*parts), detail=False, refresh=True)
         except FileNotFoundError:
             return []

@@ -9,6 +9,7 @@ import fsspec
 import pytest
 
 from lamplighter.cloud_sync.destinations import LocalFolder
+from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.collection.collector import Collector
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake import landed_segments as module
@@ -17,13 +18,16 @@ from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.local.session import local_session
 from lamplighter.cloud_sync.fleet.tables.bronze import ingest, unread
 from lamplighter.cloud_sync.fleet.tables.compact import compact
+from lamplighter.cloud_sync.fleet.tables.silver import Silver
+from lamplighter.engine.change_log import SUFFIX
 from lamplighter.engine.errors import UpstreamError
 from tests.cloud_sync.fleet.deletion.test_removal import killed_at
-from tests.support.shipped_logs import Written, memory_folder, segments
+from tests.support.lake_files import files_with
+from tests.support.shipped_logs import Written, lines_of, memory_folder, segments, snapshot
 
 DAY_S = 86_400.0
-BEGIN = 1_790_000_000.0
-"""A time of day in the middle of a day."""
+BEGIN = 1796126400.0
+"""Noon of a day, behind the records."""
 LOG = segments("gw-1", 1, [2] * 8)
 
 
@@ -55,6 +59,9 @@ class _Site:
         landed = LandedSegments(self.lake)
         return [landed.read(name) for name in sorted(landed.names())]
 
+    def lines(self) -> list[bytes]:
+        return [line for data in self.content() for line in lines_of(data)]
+
     def pack(self, day: int = 3) -> None:
         LandedSegments(self.lake).pack([f"gw-1/{one.name}" for one in LOG], BEGIN + day * DAY_S)
 
@@ -65,7 +72,7 @@ def site() -> Iterator[_Site]:
         yield _Site(folder)
 
 
-PACKED = ["2026-09-21-1.zip", "2026-09-22-1.zip", "2026-09-23-1.zip", *(str(one.name) for one in LOG[6:])]
+PACKED = ["2026-12-01-1.zip", "2026-12-02-1.zip", "2026-12-03-1.zip", *(str(one.name) for one in LOG[6:])]
 
 
 def test_a_pack_has_the_segments_of_a_day_as_they_were(site: _Site) -> None:
@@ -87,7 +94,7 @@ def test_what_is_not_in_bronze_is_large_or_alone_stays_a_file(site: _Site, monke
     monkeypatch.undo()
     monkeypatch.setattr(module, "PACK_BYTES_MAX", len(LOG[0].data))
     LandedSegments(site.lake).pack(few, BEGIN + 9 * DAY_S)
-    assert site.names() == sorted(["2026-09-21-1.zip", *(str(one.name) for one in LOG[2:])])
+    assert site.names() == sorted(["2026-12-01-1.zip", *(str(one.name) for one in LOG[2:])])
 
 
 def test_later_deliveries_are_compared_with_what_is_packed(site: _Site) -> None:
@@ -225,7 +232,7 @@ def test_a_damaged_pack_is_named_with_its_cure(site: _Site) -> None:
     site.pack()
     pack = site.folder / "segments/gw-1" / PACKED[0]
     pack.write_bytes(pack.read_bytes()[:-9])
-    with pytest.raises(UpstreamError, match=r"2026-09-21-1\.zip: the pack is damaged: .*; restore it from a backup"):
+    with pytest.raises(UpstreamError, match=r"2026-12-01-1\.zip: the pack is damaged: .*; restore it from a backup"):
         list(LandedSegments(site.lake).names())
 
 
@@ -248,3 +255,30 @@ def test_packs_on_object_storage(site: _Site) -> None:
         assert list(LandedSegments(lake).names()) == [names[2], names[5]]
     finally:
         memory.rm("/packs", recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("command", "gone", "left"),
+    [
+        (["forget", "--gateway", "gw-1"], "gw-1", 0),
+        (["forget", "--subject", "http://e/5"], "http://e/5", 16),
+        (["retain", "--before", "2027-01-01T00:00:00Z"], "", 6),
+    ],
+    ids=["gateway", "subject", "retain"],
+)
+def test_what_is_removed_is_removed_from_packs(site: _Site, command: list[str], gone: str, left: int) -> None:
+    site.land_all()
+    site.lake.write(snapshot("gw-1", 1, 10), "snapshots", "gw-1", f"1-000000000010{SUFFIX}")
+    with local_session() as engine:
+        ingest(engine, site.lake)
+        Silver(engine, site.lake).update()
+    packed = _Site(site.folder.parent / "packed")
+    shutil.copytree(site.folder, packed.folder)
+    packed.pack(day=9)
+    assert len(packed.names()) == 4
+    for one in (site, packed):
+        assert main([command[0], one.lake.url, *command[1:], "--yes"]) == 0
+    assert packed.lines() == site.lines()
+    assert len(site.lines()) == left
+    assert not gone or files_with(packed.folder / "segments", f"<{gone}>" if "//" in gone else gone) == []
+    assert not gone or files_with(packed.folder, gone) == files_with(site.folder, gone)
