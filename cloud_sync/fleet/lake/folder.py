@@ -138,7 +138,8 @@ class Lake:
         """Names in a folder, sorted; none if it does not exist."""
         try:
             if self.local:  # fsspec takes ten times as long, and a matcher lists its manifests in each pass
-                return sorted(os.listdir(self.path(*parts)))
+                with os.scandir(self.path(*parts)) as listing:
+                    return sorted(one.name for one in listing)
             found = self.fs.ls(self.path(*parts), detail=False, refresh=True)
         except FileNotFoundError:
             return []
