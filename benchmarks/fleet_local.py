@@ -61,13 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             Order(number, 1, plan, folder / "fleet", records=10_000) for number in range(1, max(options.gateways) + 1)
         ]
         quads = {truth.gw: truth.quads_added + truth.quads_deleted for truth in fleet(orders, os.cpu_count() or 1)}
-        blocks, limits = [machine()], []
+        print(f"{machine()}\n")
+        limits = []
         for count in sorted(options.gateways):
             chosen = sorted(quads)[:count]
             ours, theirs = _in_turns(folder, chosen, 1 if options.no_peer else options.rounds, not options.no_peer)
-            blocks.append(_table(count, sum(quads[gateway] for gateway in chosen), ours, theirs))
+            print(f"{_table(count, sum(quads[gateway] for gateway in chosen), ours, theirs)}\n", flush=True)
             limits += _targets(count, ours, theirs, small=count == min(options.gateways))
-    print("\n\n".join([*blocks, report.summary({"local": {"targets": limits}})]))
+    print(report.summary({"local": {"targets": limits}}))
     return 0 if all(limit["met"] for limit in limits) else 1
 
 

@@ -30,7 +30,8 @@ class CollectorAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class SnapshotSeal(msgspec.Struct, frozen=True, omit_defaults=True):
     """The seal of a shipped snapshot. It differs from that of a segment: it counts quads. record: the SHA-256 of the
-    line of its record, which says of which history it is; empty if the gateway has it no more."""
+    line of its record, which says of which history it is; empty if the gateway has it no more; epoch_id: the
+    random id of its epoch, as far as the log names it."""
 
     v: int
     gw: str
@@ -40,6 +41,7 @@ class SnapshotSeal(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes: int
     sha256: str
     record: str = ""
+    epoch_id: str = ""
 
 
 def stem_of_seal(name: str) -> str | None:

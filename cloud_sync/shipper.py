@@ -24,7 +24,7 @@ import zstandard
 from lamplighter.cloud_sync.answers import LANDED, REFUSED, SEAL, SNAPSHOTS, CollectorAnswer, SnapshotSeal
 from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.cloud_sync.files import open_plain
-from lamplighter.cloud_sync.lineage import Lineage, record_hash
+from lamplighter.cloud_sync.lineage import Lineage, newest_epoch_id, record_hash
 from lamplighter.cloud_sync.pace import Pace, PaceClock
 from lamplighter.cloud_sync.settings import SyncSettings
 from lamplighter.cloud_sync.status import (
@@ -315,7 +315,11 @@ class Shipper:
         path = self._data / "snapshots" / str(newest)
         try:
             with open_plain(path) as file:
-                seal = _snapshot_seal(file, self._gateway, newest, record_hash(self._data, newest.epoch, newest.first))
+                seal = msgspec.structs.replace(
+                    _snapshot_seal(file, self._gateway, newest),
+                    record=record_hash(self._data, newest.epoch, newest.first),
+                    epoch_id=newest_epoch_id(self._data, newest.epoch),
+                )
                 stem = str(newest).removesuffix(SUFFIX)
                 stem = self._send(SNAPSHOTS, stem, file, msgspec.json.encode(seal) + b"\n")
         except FileNotFoundError:
@@ -419,8 +423,8 @@ def _newest_snapshot(data: Path) -> SegmentName | None:
     return max((name for name in names if name is not None and name.last is None), default=None)
 
 
-def _snapshot_seal(file: BinaryIO, gateway: str, name: SegmentName, record: str) -> SnapshotSeal:
-    """The seal of a snapshot file. record: hash of its record. Raises ValueError or ZstdError for a truncated file."""
+def _snapshot_seal(file: BinaryIO, gateway: str, name: SegmentName) -> SnapshotSeal:
+    """The seal of a snapshot file, which names no record yet. Raises ValueError or ZstdError for a truncated file."""
     sha256 = _sha256(file)
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
@@ -431,4 +435,4 @@ def _snapshot_seal(file: BinaryIO, gateway: str, name: SegmentName, record: str)
     part = decode(last.rstrip(b"\n")).snapshot
     if part is None or not part.last or part.quads is None:
         raise ValueError("it is truncated")
-    return SnapshotSeal(VERSION, gateway, name.epoch, name.first, part.quads, size, sha256, record)
+    return SnapshotSeal(VERSION, gateway, name.epoch, name.first, part.quads, size, sha256)

@@ -51,6 +51,8 @@ EXECUTED = {
     "docs/devices.md": ("tests/test_docs.py", "tests/trials/test_integrator.py", "tests/trials/test_tinkerer.py"),
     "docs/first-steps.md": ("tests/test_docs.py",),
     "docs/fleet-subscriptions.md": ("tests/cloud_sync/fleet/subscriptions/test_commands.py",),
+    "docs/fleet-cluster.md": ("tests/cloud_sync/fleet/test_cluster.py",),
+    "docs/fleet-one-machine.md": ("tests/cloud_sync/fleet/local/test_one_machine_document.py",),
     "docs/fleet.md": ("tests/cloud_sync/fleet/tables/test_tables.py", "tests/trials/test_researcher.py"),
     "docs/inference.md": ("tests/examples/test_inference_document.py",),
     "docs/interfaces.md": ("tests/examples/test_interfaces_document.py", "tests/e2e/test_browsers.py"),

@@ -15,32 +15,32 @@ from traceback import walk_tb
 from typing import Any
 
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.metrics import write_metrics
 from lamplighter.cloud_sync.fleet.subcommands import CommandParser
 from lamplighter.engine.errors import BusyError, GatewayError
 
 _FLEET = "lamplighter.cloud_sync.fleet"
-# Modules with an `add_commands(subparsers)`. A command's default `run` is a function that returns the exit code.
-MODULES = (
-    "lamplighter.demo.fleet.simulate",
-    f"{_FLEET}.collection.collector",
-    f"{_FLEET}.tables.bronze",
-    f"{_FLEET}.tables.silver",
-    f"{_FLEET}.jobs",
-    f"{_FLEET}.report",
-    f"{_FLEET}.tables.state",
-    f"{_FLEET}.queries.command",
-    f"{_FLEET}.tables.export",
-    f"{_FLEET}.tables.compact",
-    f"{_FLEET}.subscriptions.commands",
-    f"{_FLEET}.subscriptions.explain",
-    f"{_FLEET}.delivery.commands",
-    f"{_FLEET}.subscriptions.match_command",
-    f"{_FLEET}.deletion.commands",
-    f"{_FLEET}.subscriptions.push_command",
-    f"{_FLEET}.package",
-    "lamplighter.demo.fleet",
-)
+# Modules with an `add_commands(subparsers)`, and their commands. The default `run` of a command is a function that
+# returns the exit code.
+MODULES = {
+    "lamplighter.demo.fleet.simulate": ("simulate",),
+    f"{_FLEET}.collection.collector": ("collect", "status", "gaps", "quarantine"),
+    f"{_FLEET}.tables.bronze": ("ingest",),
+    f"{_FLEET}.tables.silver": ("silver",),
+    f"{_FLEET}.jobs": ("jobs",),
+    f"{_FLEET}.report": ("report",),
+    f"{_FLEET}.tables.state": ("state",),
+    f"{_FLEET}.queries.command": ("query",),
+    f"{_FLEET}.tables.export": ("export",),
+    f"{_FLEET}.tables.compact": ("compact",),
+    f"{_FLEET}.subscriptions.commands": ("subscriptions",),
+    f"{_FLEET}.subscriptions.explain": ("explain",),
+    f"{_FLEET}.delivery.commands": ("subscriptions",),
+    f"{_FLEET}.subscriptions.match_command": ("subscriptions",),
+    f"{_FLEET}.deletion.commands": ("forget", "retain"),
+    f"{_FLEET}.subscriptions.push_command": ("subscriptions",),
+    f"{_FLEET}.package": ("package",),
+    "lamplighter.demo.fleet": ("demo",),
+}
 _DEMO = "lamplighter.demo"
 # Packages of the extra `cloud`.
 _CLOUD = frozenset(
@@ -70,13 +70,13 @@ _JVM_LOST = (
 _NO_JAR = re.compile(r"Class (org\.apache\.hadoop\.fs\.\S+) not found|No FileSystem for scheme \"(\w+)\"")
 
 
-def parser() -> argparse.ArgumentParser:
-    """All commands."""
+def parser(command: str = "") -> argparse.ArgumentParser:
+    """A command, without loading the modules of the others; all commands if there is none of that name."""
     found = CommandParser(
         prog="lamplighter-fleet", description="Turns the change logs of a fleet of gateways into tables and results."
     )
     commands = found.add_subparsers(title="commands", required=True, dest="command")
-    for name in MODULES:
+    for name in [one for one, names in MODULES.items() if command in names] or MODULES:
         try:
             module = import_module(name)
         except ModuleNotFoundError as error:
@@ -90,7 +90,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command. Exit codes: 0, done; 1, done, but something was left out; 2, failure; 75, another process is
     writing the same tables; 130, interrupted. stderr has the reason and the remedy."""
-    arguments = parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    arguments = parser(given[0] if given else "").parse_args(given)
     run: Callable[[Any], int] = arguments.run
     began = time.monotonic()
     code = _code(arguments, lambda: run(arguments))
@@ -101,6 +102,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _write_metrics(arguments: argparse.Namespace, code: int, seconds: float) -> int:
     """Writes the metrics of a run, and returns its exit code."""
+    from lamplighter.cloud_sync.fleet.metrics import write_metrics
+
     write_metrics(arguments.metrics, arguments.command, Lake(arguments.lake), code, seconds)
     return code
 

@@ -159,7 +159,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     that clock was synchronised. boot, boottime_us: boot id and CLOCK_BOOTTIME, which is never stepped. client: the
     requesting client, if clients have names; request: its request id. instant: of comparisons with the clock in
     subscriptions, where it does not follow from the times of records. d, a, k: quads deleted, added, kept. synced: on
-    some records, the last sequence that was known to be durable when the record was written.
+    some records, the last sequence that was known to be durable when the record was written. epoch_id: on the first
+    record of a segment, the random id of its epoch: two epochs with the same number are two if it differs.
     """
 
     v: int
@@ -186,6 +187,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     unsubscribe: str | None = None
     snapshot: SnapshotPart | None = None
     synced: Count | None = None
+    epoch_id: str = ""
 
     @property
     def delta(self) -> QuadDelta:

@@ -133,6 +133,12 @@ class LogReader:
         self._last_boot: str | None = None
         self._unfollowable = unfollowable
         self._ends: dict[int, int] = {}
+        self._epoch_ids: dict[int, str] = {}
+
+    @property
+    def epoch_id(self) -> str:
+        """The id of the epoch of the last good record; "" if the segments that were read do not name it."""
+        return self._epoch_ids.get(self.epoch, "")
 
     def __iter__(self) -> Iterator[Record]:
         rest = self.segments
@@ -187,6 +193,8 @@ class LogReader:
                 missing = _whole(line)  # no write was cut short, so it was durable
                 break
             self._last_boot = record.boot
+            if record.epoch_id:
+                self._epoch_ids[record.epoch] = record.epoch_id
             # Behind a snapshot: the segment began before it.
             if (record.epoch, record.seq) <= (self.epoch, self.sequence):
                 continue

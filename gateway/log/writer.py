@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -94,6 +95,7 @@ class LogWriter:
         self.slices = Slices()  # called where the encoding of a long record may be interrupted
         self.gateway = ""
         self.epoch = 1
+        self.epoch_id = ""  # empty in an epoch that an earlier version has begun
         self.sequence = 0
         self.current: SegmentName | None = None  # the segment that is being written
         self.size = 0  # its bytes
@@ -131,7 +133,7 @@ class LogWriter:
         for record in reader:
             take(record)
             count += 1
-        self.epoch, self.sequence = reader.epoch, reader.sequence
+        self.epoch, self.sequence, self.epoch_id = reader.epoch, reader.sequence, reader.epoch_id
         self._before = [segment for segment in reader.segments if not segment.is_sealed]
         # Files that a recovery left behind; they go when the log has a segment that makes them useless.
         self._removed = reader.unread
@@ -160,6 +162,8 @@ class LogWriter:
             # Another history has the records behind this one, in the fleet's tables or in the future of a backup.
             self._gap = Gap(self.epoch, self.sequence + 1, reason)
             self.epoch, self.sequence = self.epoch + 1, 0
+        if not self.sequence:
+            self.epoch_id = secrets.token_hex(8)
         try:
             self._begin()
         except ChangeLogError as error:
@@ -207,6 +211,8 @@ class LogWriter:
             unsubscribe=entry.unsubscribe,
             # Once a frame is enough. It proves to a later start that records up to there were on the disk.
             synced=self._durable if self._frames.at_start and self._durable else None,
+            # Once a segment: it says of which epoch it is, also if those before it are lost.
+            epoch_id="" if self.size else self.epoch_id,
         )
         line = encode(record, self.slices)
         # Nearly all records are shorter than even the smaller limit, so they need no second encoding.

@@ -592,9 +592,32 @@ def test_an_older_image_and_a_copy_ask_for_a_new_epoch(ship: Ship, kept: int) ->
     assert sorted(path.name for path in (ship.to / "gw-1/lineage").iterdir()) == ["1.json", "2.json"]
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_copy_that_has_removed_the_place_of_the_head_is_known_by_the_id_of_its_epoch(ship: Ship, named: bool) -> None:
+    """Both copies began an epoch 2, and this one has removed what the other one has shipped of it."""
+    for copy in ("a", "b"):
+        first = record("gw-1", 2, 1 if copy == "a" else 6, epoch_id=copy if named else "", seed=ord(copy))
+        sealed = written([encode(first)], first, LOG[0].seal.sha256)
+        ship.data.add(sealed)
+        problem = ship.run().problem
+        ship.data.evict(sealed)
+        (ship.data.path / "sync.json").unlink()
+    assert ("another epoch 2: this gateway was put back" in problem) == named
+    assert (requested(ship.data) == EpochRequest(2, problem.partition("; its next start")[0])) == named
+
+
 def test_a_snapshot_names_the_hash_of_its_record(ship: Ship) -> None:
     ship.data.add(*LOG)
     ship.data.add_snapshot(1, 5)
     ship.run()
     seal = json.loads((ship.to / "gw-1/snapshots/1-000000000005.json").read_text())
     assert seal["record"] == hashlib.sha256(lines_of(LOG[1].data)[1]).hexdigest()
+
+
+def test_a_snapshot_names_the_id_of_its_epoch(ship: Ship) -> None:
+    first = record("gw-1", 1, 4, epoch_id="a1")
+    ship.data.add(written([encode(first)], first, None))
+    ship.data.add_snapshot(1, 3)
+    ship.run()
+    seal = json.loads((ship.to / "gw-1/snapshots/1-000000000003.json").read_text())
+    assert (seal["epoch_id"], seal.get("record")) == ("a1", None)

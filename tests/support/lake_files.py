@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ def readable(lake: Path) -> Iterator[tuple[Path, bytes]]:
             elif path.suffix == ".parquet":
                 # Not by a filter on columns: a value that only a dictionary page has is not in the rows.
                 data += repr(pq.ParquetFile(path).read().to_pylist()).encode() + b"".join(_pages(path))
+            elif path.suffix == ".zip":
+                with zipfile.ZipFile(path) as pack:
+                    for name in pack.namelist():
+                        data += zstandard.ZstdDecompressor().decompressobj().decompress(pack.read(name))
             yield path, data
 
 

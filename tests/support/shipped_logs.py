@@ -30,7 +30,9 @@ from lamplighter.engine.change_log import (
 _GRAPH = "<http://e/g>"
 
 
-def record(gateway: str, epoch: int, sequence: int, *, gap: Gap | None = None, seed: int = 0) -> Record:
+def record(
+    gateway: str, epoch: int, sequence: int, *, gap: Gap | None = None, seed: int = 0, epoch_id: str = ""
+) -> Record:
     """A commit, or a gap record. seed: of what it says."""
     value = f'"{Random(f"{seed} {gateway} {epoch} {sequence}").randrange(10**9)}"'
     return Record(
@@ -46,6 +48,7 @@ def record(gateway: str, epoch: int, sequence: int, *, gap: Gap | None = None, s
         cause=None if gap else Cause("mqtt", f"street/{sequence}"),
         a=() if gap else ((f"<http://e/{sequence}>", "<http://e/p>", value, _GRAPH),),
         gap=gap,
+        epoch_id=epoch_id,
     )
 
 

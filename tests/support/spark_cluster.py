@@ -1,7 +1,7 @@
 """A standalone Spark cluster of the pyspark distribution on loopback, and `spark-submit` to it.
 
-Ports are chosen by the kernel. The driver's Python has the packages that docs/fleet.md lists and no others, and the
-executors have no Python at all.
+Ports are chosen by the kernel. The driver's Python has the packages that docs/fleet-cluster.md lists and no others, and
+the executors have no Python at all.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from lamplighter.cloud_sync.fleet.collection.segment_check import Bounds
 from lamplighter.cloud_sync.fleet.lake.folder import FORK
 from lamplighter.engine.errors import BusyError, ConfigurationError
 
-_BY_GATEWAY = ("segments", "seals", "lost", "snapshots", "histories", "claims", "landings")
+_BY_GATEWAY = ("segments", "seals", "lost", "snapshots", "histories", "claims", "landings", "epoch_ids")
 _BY_PATH = (("objects", "path"), ("quarantined", "path"), ("listed", "folder"), ("pages", "folder"))
 
 

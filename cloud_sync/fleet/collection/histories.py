@@ -5,11 +5,14 @@ already. Then one gateway has two histories. Each has a name of its own in the l
 others are `<gateway>~2`, `<gateway>~3`. A later history shares the records up to its fork with its parent, and only the
 records behind the fork land under its name. So no table mixes two histories.
 
+Each epoch has a random id, which the first record of a segment names: two lives that begin an epoch of the same number
+are two, also if nothing else is left to compare. Epochs of earlier versions have none, which proves nothing.
+
 A segment lands only in a history that it provably continues: it has records that have landed there, or its seal names
 the hash of the segment before it there, or the seal behind it names its own. Any other one waits in quarantine, unless
-the gateway has one history, nothing in quarantine may begin another, and what is before the segment may never come: the
-gateway has said so, or what came is damaged, and the seals of the damaged segments prove the same. Until an undamaged
-one has come, other segments with its records wait.
+the gateway has one history, or one with this epoch by its id, nothing in quarantine may begin another, and what is
+before the segment may never come: the gateway has said so, or what came is damaged, and the seals of the damaged
+segments prove the same. Until an undamaged one has come, other segments with its records wait.
 """
 
 from __future__ import annotations
@@ -35,10 +38,12 @@ from lamplighter.cloud_sync.fleet.collection.segment_check import (
     CheckedSegment,
     CheckedSnapshot,
     lines,
+    lines_in,
     sealed_range,
     without,
 )
-from lamplighter.engine.change_log import Seal, SegmentName, check, decode, encode
+from lamplighter.cloud_sync.fleet.lake.landed_segments import LandedSegments
+from lamplighter.engine.change_log import Seal, check, decode, encode
 
 # Histories of one gateway. More are not forks of a gateway, but somebody who writes there.
 HISTORIES_MAX = 16
@@ -63,11 +68,11 @@ class _Comparison(NamedTuple):
 
 
 class Histories:
-    """Assigns segments and snapshots to histories. folder: with the landed segments."""
+    """Assigns segments and snapshots to histories."""
 
-    def __init__(self, manifest: Manifest, folder: Path, bounds: Bounds) -> None:
+    def __init__(self, manifest: Manifest, segments: LandedSegments, bounds: Bounds) -> None:
         self._manifest = manifest
-        self._folder = folder
+        self._segments = segments
         self._bounds = bounds
 
     def continued_by(self, segment: CheckedSegment, file: Path) -> Continued:
@@ -77,17 +82,17 @@ class Histories:
         compared = [(one, self._comparison(one, segment, file)) for one in known]
         fitting = [(one, found) for one, found in compared if found.differing is None]
         proven = [one for one, found in compared if found.agreed or self._manifest.is_linked(one, seal)]
-        may_begin = not proven and len(known) == 1 and not self._is_behind_break(segment) and self._may_begin(segment)
-        for one in known if may_begin else proven:
+        only = None if proven else self._only_possible(segment, known)
+        if only is not None and (self._is_behind_break(segment, only) or not self._may_begin(segment, only)):
+            only = None
+        for one in proven if only is None else [only]:
             if place := self._hole_of_damage(one, seal):
                 raise Bad(f"it has records of {place}, which is damaged and behind which {one.name} continues", CHAIN)
         for one, _ in fitting:
-            if one in proven:
+            if one in proven or one == only:
                 return Continued(one)
         differing = [(one, found) for one, found in compared if found.differing is not None]
         if not differing:
-            if may_begin:
-                return Continued(known[0])
             raise Bad(f"{self._proof_text(segment)} has not landed", CHAIN)
         anchored = [pair for pair in differing if pair[0] in proven]
         if not anchored and not fitting and (seal.epoch, seal.first) == (1, 1):
@@ -103,6 +108,18 @@ class Histories:
             raise Bad(f"{told}, and {seal.gw} has {len(known)} histories already; check who writes there", CONFLICT)
         return Continued(parent, (epoch, seq - 1))
 
+    def _only_possible(self, segment: CheckedSegment, known: list[LogHistory]) -> LogHistory | None:
+        """The only history that a segment may continue without a proof: the one with the same epoch by its id, or the
+        only one of its gateway, unless that has another epoch of this number. None if there is none or several."""
+        ids = {one.name: self._manifest.epoch_id(one, segment.seal.epoch) for one in known}
+        same = [one for one in known if segment.epoch_id and ids[one.name] == segment.epoch_id]
+        possible = same or [one for one in known if not (segment.epoch_id and ids[one.name])]
+        return possible[0] if len(possible) == 1 and (same or len(known) == 1) else None
+
+    def _is_other_epoch(self, history: LogHistory, epoch: int, epoch_id: str) -> bool:
+        """Whether a history has another epoch of this number."""
+        return bool(epoch_id) and self._manifest.epoch_id(history, epoch) not in ("", epoch_id)
+
     def _proof_text(self, segment: CheckedSegment) -> str:
         seal = segment.seal
         return f"nothing proves yet which history of {seal.gw} it continues: the segment before it, {seal.previous},"
@@ -111,6 +128,9 @@ class Histories:
         """The history of a snapshot: the one with its record. Raises Bad if it cannot be told yet."""
         seal = snapshot.seal
         known = self._manifest.histories(seal.gw)
+        known = [one for one in known if not self._is_other_epoch(one, seal.epoch, seal.epoch_id)]
+        if not known:
+            raise Bad(f"epoch {seal.epoch} of it has landed in no history of {seal.gw}, only another epoch", CHAIN)
         hashes = {one.name: self._record_hash(one, seal.epoch, seal.seq) for one in known}
         if seal.record:
             for one in known:
@@ -134,15 +154,18 @@ class Histories:
                 return _Comparison(
                     (gap.epoch, gap.first), False, f"has landed, and {epoch}/1 says that it is not there"
                 )
+        if self._is_other_epoch(history, seal.epoch, segment.epoch_id):
+            return _Comparison((seal.epoch, 1), False, f"is of another epoch {seal.epoch} than the one that has landed")
         for landed, (_, last) in self._manifest.landed_in(history, seal.epoch, seal.first, seal.last):
-            theirs = self._folder / landed.gw / str(SegmentName(seal.epoch, *landed.range))
-            if not theirs.exists():
-                agreed = True  # retention has removed the file, and its records must not come back
+            theirs = self._segments.open(landed.segment)
+            if theirs is None:
+                agreed = True  # retention has removed it, and its records must not come back
                 continue
-            mine = zip(itertools.count(seal.first), lines(file, self._bounds), strict=False)
-            kept = itertools.islice(lines(theirs, self._bounds), last - landed.first + 1)
-            own = (rename_line(line, landed.gw, seal.gw) for line in kept)
-            differing, equal = _differing(mine, zip(itertools.count(landed.first), own, strict=False))
+            with theirs:
+                mine = zip(itertools.count(seal.first), lines(file, self._bounds), strict=False)
+                kept = itertools.islice(lines_in(theirs, self._bounds), last - landed.first + 1)
+                own = (rename_line(line, landed.gw, seal.gw) for line in kept)
+                differing, equal = _differing(mine, zip(itertools.count(landed.first), own, strict=False))
             agreed = agreed or equal
             if differing is not None:
                 told = f"differs from the one that has landed from {landed.source}"
@@ -152,9 +175,9 @@ class Histories:
             return _Comparison((seal.epoch, max(end, seal.first)), agreed, "is behind the end of its epoch")
         return _Comparison(None, agreed)
 
-    def _may_begin(self, segment: CheckedSegment) -> bool:
-        """Whether a segment may land in the only history of its gateway, although what is before it has not landed."""
-        seal, main = segment.seal, LogHistory(segment.seal.gw)
+    def _may_begin(self, segment: CheckedSegment, main: LogHistory) -> bool:
+        """Whether a segment may land in the only possible history, although what is before it has not landed."""
+        seal = segment.seal
         newest = self._manifest.newest_place(main.name)
         if newest is None:
             kept = (one for one in self._manifest.quarantined_objects(seal.gw) if one.kind != DAMAGED)
@@ -224,10 +247,9 @@ class Histories:
         sealed = (sealed_range(one.seal, gw) for one in kept)
         return {one.sha256: one for one in sealed if one is not None}
 
-    def _is_behind_break(self, segment: CheckedSegment) -> bool:
-        """Whether something in quarantine may begin another history before a segment."""
+    def _is_behind_break(self, segment: CheckedSegment, main: LogHistory) -> bool:
+        """Whether something in quarantine may begin another history before a segment, which would continue main."""
         seal = segment.seal
-        main = LogHistory(seal.gw)
         for one in self._manifest.quarantined_objects(seal.gw):
             other = sealed_range(one.seal, seal.gw)
             if other is None or one.sha256 == seal.sha256:
@@ -248,9 +270,10 @@ class Histories:
     def _record_hash(self, history: LogHistory, epoch: int, seq: int) -> str | None:
         """The hash of a landed record as its gateway wrote it; None if it has not landed, or is removed."""
         for landed, _ in self._manifest.landed_in(history, epoch, seq, seq):
-            path = self._folder / landed.gw / str(SegmentName(epoch, *landed.range))
-            if path.exists():
-                line = next(itertools.islice(lines(path, self._bounds), seq - landed.first, None))
+            file = self._segments.open(landed.segment)
+            if file is not None:
+                with file:
+                    line = next(itertools.islice(lines_in(file, self._bounds), seq - landed.first, None))
                 return hashlib.sha256(rename_line(line, landed.gw, history.gateway)).hexdigest()
         return None
 

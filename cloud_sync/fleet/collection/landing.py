@@ -47,6 +47,8 @@ from lamplighter.cloud_sync.fleet.collection.segment_check import (
     sha256_of,
     without,
 )
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.landed_segments import LandedSegments
 from lamplighter.engine.change_log import SUFFIX, SegmentName
 from lamplighter.engine.errors import UpstreamError
 
@@ -65,11 +67,12 @@ class Landing:
         self._manifest = manifest
         self._bounds = bounds
         self._wall = wall
-        self._histories = Histories(manifest, lake / SEGMENTS, bounds)
+        segments = LandedSegments(Lake(str(lake)))
+        self._histories = Histories(manifest, segments, bounds)
         self._numbers = itertools.count()
         self._kept: dict[str, int] = {}  # bytes in quarantine, by gateway
         self._moved: set[str] = set()
-        self._log = LandingLogWriter(lake, manifest.landings)
+        self._log = LandingLogWriter(lake, manifest.landings, segments)
         with opened_folder(lake, [INCOMING], make=True):
             pass
 

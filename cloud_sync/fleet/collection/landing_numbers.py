@@ -16,6 +16,7 @@ import msgspec
 
 from lamplighter.cloud_sync.files import opened_folder, sync_folder
 from lamplighter.cloud_sync.fleet.collection.ledger import Landed
+from lamplighter.cloud_sync.fleet.lake.landed_segments import LandedSegments
 from lamplighter.cloud_sync.fleet.lake.landings import FOLDER, LINES_A_FILE, LandingLine, file_name
 
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -68,8 +69,9 @@ class LandingLogWriter:
     Raises OSError, and UpstreamError for a link in the place of a file.
     """
 
-    def __init__(self, lake: Path, numbers: LandingNumbers) -> None:
+    def __init__(self, lake: Path, numbers: LandingNumbers, segments: LandedSegments) -> None:
         self._lake = lake
+        self._segments = segments
         self._numbers = numbers
         self._last = self._repair()
         self._sizes = self._sizes_now()
@@ -94,7 +96,7 @@ class LandingLogWriter:
         lines = []
         for number in range(self._last + 1, last + 1):
             one = landed.get(number)
-            if one is not None and (self._lake / "segments" / one.segment).exists():
+            if one is not None and self._segments.has(one.segment):
                 lines.append(msgspec.json.encode(LandingLine(number, one.segment, one.at)) + b"\n")
             else:  # the gateway is forgotten, or retention has removed the file
                 lines.append(msgspec.json.encode(LandingLine(number)) + b"\n")

@@ -56,6 +56,8 @@ _LATER_TABLES = (
     "first INTEGER NOT NULL, last INTEGER, PRIMARY KEY (gw, file, epoch, first)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS landings (number INTEGER PRIMARY KEY AUTOINCREMENT, gw TEXT NOT NULL, "
     "epoch INTEGER NOT NULL, first INTEGER NOT NULL, UNIQUE (gw, epoch, first))",
+    "CREATE TABLE IF NOT EXISTS epoch_ids (gw TEXT NOT NULL, epoch INTEGER NOT NULL, id TEXT NOT NULL, "
+    "PRIMARY KEY (gw, epoch)) WITHOUT ROWID",
 )
 
 LANDED, KNOWN, QUARANTINED = "landed", "known", "quarantined"

@@ -175,6 +175,15 @@ class Manifest:
                 return found  # type: ignore[no-any-return]
             before, history = min(before, (history.epoch, history.seq + 1)), history.parent
 
+    def epoch_id(self, history: LogHistory, epoch: int) -> str:
+        """The random id of an epoch of a history; "" if no landed segment names it."""
+        while history.parent is not None and (epoch, 1) <= (history.epoch, history.seq):
+            history = history.parent
+        found = self._db.execute(
+            "SELECT id FROM epoch_ids WHERE gw = ? AND epoch = ?", (history.name, epoch)
+        ).fetchone()
+        return "" if found is None else str(found[0])
+
     def claim(self, file: str, gw: str, gaps: Iterable[Gap]) -> None:
         """Notes the losses that a segment in quarantine reports. Call it in a transaction."""
         for gap in gaps:
@@ -296,6 +305,8 @@ class Manifest:
             "INSERT OR IGNORE INTO seals VALUES (?, ?, ?, ?, ?, ?)",
             (gw, seal.epoch, seal.first, seal.last, seal.sha256, seal.previous),
         )
+        if checked.epoch_id and not self.epoch_id(history, seal.epoch):
+            self._db.execute("INSERT OR IGNORE INTO epoch_ids VALUES (?, ?, ?)", (gw, seal.epoch, checked.epoch_id))
         for first, last in ranges:
             self._db.execute(
                 "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?)",

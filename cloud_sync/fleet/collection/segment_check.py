@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 
@@ -50,6 +50,7 @@ BOOTTIME_US_MAX = 2**53
 # Gap records in one segment. The collector keeps them in memory; a gateway writes a few in its lifetime.
 GAPS_MAX = 10_000
 REASON_CHARACTERS_MAX = 500
+EPOCH_ID_CHARACTERS_MAX = 64
 
 DAMAGED, NEWER, CHAIN, CONFLICT = "damaged", "newer", "chain", "conflict"
 
@@ -96,11 +97,13 @@ def printable(text: str) -> str:
 
 @dataclass(frozen=True)
 class CheckedSegment:
-    """A segment that has passed the checks. ts: of its last record; gaps: (epoch, sequence, gap) of each gap record."""
+    """A segment that has passed the checks. ts: of its last record; gaps: (epoch, sequence, gap) of each gap record;
+    epoch_id: the random id of its epoch, "" if it does not name it."""
 
     seal: Seal
     ts: str
     gaps: tuple[tuple[int, int, Gap], ...]
+    epoch_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ def checked_segment(path: Path, seal: bytes, gateway: str, bounds: Bounds) -> Ch
     if said.previous is not None and not _HASH.fullmatch(said.previous):
         raise Bad(f"its seal names {said.previous!r} as the previous segment, which is not a sha256")
     gaps: list[tuple[int, int, Gap]] = []
-    expected, ts = said.first, ""
+    expected, ts, epoch_id = said.first, "", ""
     for record, _ in records(path, bounds):
         if (record.gw, record.epoch, record.seq) != (said.gw, said.epoch, expected):
             raise Bad(
@@ -167,10 +170,12 @@ def checked_segment(path: Path, seal: bytes, gateway: str, bounds: Bounds) -> Ch
             gaps.append((record.epoch, record.seq, record.gap))
             if len(gaps) > GAPS_MAX:
                 raise Bad(f"it has more than {GAPS_MAX} gap records")
-        expected, ts = expected + 1, record.ts
+        if record.epoch_id and epoch_id not in ("", record.epoch_id):
+            raise Bad(f"record {record.epoch}/{record.seq} is of another epoch {record.epoch} than those before it")
+        expected, ts, epoch_id = expected + 1, record.ts, record.epoch_id or epoch_id
     if expected != said.last + 1:
         raise Bad(f"it has {count_text(expected - said.first, 'record')}, but its seal says {said.count}")
-    return CheckedSegment(said, ts, tuple(gaps))
+    return CheckedSegment(said, ts, tuple(gaps), epoch_id)
 
 
 def checked_snapshot(path: Path, seal: bytes, gateway: str, bounds: Bounds) -> CheckedSnapshot:
@@ -224,10 +229,15 @@ def records(path: Path, bounds: Bounds) -> Iterator[tuple[Record, int]]:
 def lines(path: Path, bounds: Bounds) -> Iterator[bytes]:
     """The lines of a file with one zstd frame, without newlines. Raises Bad."""
     with open_plain(path) as file:
-        try:
-            yield from frame_lines(file, bounds.line_bytes_max, bounds.content_bytes_max)
-        except ValueError as error:
-            raise Bad(str(error)) from error
+        yield from lines_in(file, bounds)
+
+
+def lines_in(file: BinaryIO, bounds: Bounds) -> Iterator[bytes]:
+    """As `lines`, of an open file."""
+    try:
+        yield from frame_lines(file, bounds.line_bytes_max, bounds.content_bytes_max)
+    except ValueError as error:
+        raise Bad(str(error)) from error
 
 
 def _agrees(seal: Seal) -> bool:
@@ -254,6 +264,8 @@ def _check_numbers(record: Record) -> None:
     """Raises Bad for a time or a number that does not fit the tables. Epoch and sequence are checked elsewhere."""
     if not is_time(record.ts):
         raise Bad(f"record {record.epoch}/{record.seq}: {record.ts!r} is not a time with a zone in 1970 to 2199")
+    if len(record.epoch_id) > EPOCH_ID_CHARACTERS_MAX:
+        raise Bad(f"record {record.epoch}/{record.seq}: epoch_id has more than {EPOCH_ID_CHARACTERS_MAX} characters")
     cause, timer, followed = record.cause, record.timer, record.subscribe
     for name, number, most in (
         ("boottime_us", record.boottime_us, BOOTTIME_US_MAX),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from lamplighter.cloud_sync.fleet.deletion.selection import Cut, Place
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.landed_segments import LandedSegments
 from lamplighter.cloud_sync.fleet.lake.tables import AHEAD_MAX, CLOCK_MIN, table
 from lamplighter.cloud_sync.fleet.lazy import pa, pc
 from lamplighter.engine.change_log import SegmentName, segment_name
@@ -59,7 +60,7 @@ def _begin_of_segment(place: Place, segments: list[SegmentName]) -> Place:
 def _segments(lake: Lake) -> dict[str, list[SegmentName]]:
     """The segments of each gateway that are landed or in bronze."""
     texts = {segment for batch in table(lake, "bronze").all() for segment in batch.segments}
-    texts |= {f"{gateway}/{name}" for gateway in lake.names("segments") for name in lake.names("segments", gateway)}
+    texts |= set(LandedSegments(lake).names())
     found: dict[str, list[SegmentName]] = defaultdict(list)
     for text in sorted(texts):
         gateway, _, file = text.rpartition("/")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import zstandard
@@ -12,6 +12,7 @@ from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, Selection
 from lamplighter.cloud_sync.fleet.deletion.subject import OfSubject
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.frontier import Frontier
+from lamplighter.cloud_sync.fleet.lake.landed_segments import LandedSegments
 from lamplighter.cloud_sync.fleet.lake.landings import LandingLog
 from lamplighter.engine.change_log import Record, SnapshotPart, decode, encode, segment_name
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
@@ -20,14 +21,29 @@ from lamplighter.engine.terms import Quad
 
 def selected_files(lake: Lake, kind: str, selection: Selection) -> list[str]:
     """The landed files that a selection removes, `<gateway>/<name>`. kind: `segments` or `snapshots`."""
-    removes = selection.segment if kind == "segments" else selection.snapshot
+    if kind == "segments":
+        return list(filter(selection.segment, LandedSegments(lake).names()))
     names = [f"{gateway}/{name}" for gateway in lake.names(kind) for name in lake.names(kind, gateway)]
-    return [name for name in names if removes(name)]
+    return list(filter(selection.snapshot, names))
 
 
 def remove_landed(lake: Lake, kind: str, selection: Selection) -> None:
-    for name in selected_files(lake, kind, selection):
-        lake.fs.rm_file(lake.path(kind, *name.split("/")))
+    selected = selected_files(lake, kind, selection)
+    for name in selected:
+        with contextlib.suppress(FileNotFoundError):  # it is packed
+            lake.fs.rm_file(lake.path(kind, *name.split("/")))
+    if kind == "segments":
+        _drop(lake, selected)
+
+
+def _drop(lake: Lake, segments: Iterable[str]) -> None:
+    """Removes segments from the packs that have them."""
+    by_gateway: dict[str, set[str]] = {}
+    for segment in segments:
+        gateway, _, name = segment.partition("/")
+        by_gateway.setdefault(gateway, set()).add(name)
+    for gateway, names in by_gateway.items():
+        LandedSegments(lake).drop(gateway, names.__contains__)
 
 
 def remove_folders(lake: Lake, selection: OfGateway) -> None:
@@ -56,6 +72,8 @@ def rewrite_landed(lake: Lake, selection: OfSubject) -> None:
     """
     for segment in sorted(selection.segments):
         _rewrite(lake, "segments", segment, selection)
+    # Those that had something of the subject are files now, which count.
+    _drop(lake, (one for one in selection.segments if lake.fs.exists(lake.path("segments", *one.split("/")))))
     for gateway in lake.names("snapshots"):
         for name in filter(segment_name, lake.names("snapshots", gateway)):
             _rewrite(lake, "snapshots", f"{gateway}/{name}", selection)
@@ -76,7 +94,7 @@ def check_quarantine(lake: Lake, iri: str) -> None:
 def _rewrite(lake: Lake, kind: str, name: str, selection: OfSubject) -> None:
     parts = (kind, *name.split("/"))
     try:
-        data = lake.fs.cat_file(lake.path(*parts))
+        data = _content(lake, kind, name)
         text = zstandard.ZstdDecompressor().decompressobj().decompress(data)
         before = [decode(line) for line in text.split(b"\n")[:-1]]
     except FileNotFoundError:
@@ -87,6 +105,12 @@ def _rewrite(lake: Lake, kind: str, name: str, selection: OfSubject) -> None:
     if after != before:
         compressor = zstandard.ZstdCompressor(level=9, write_checksum=True)
         lake.write(compressor.compress(b"".join(map(encode, after))), *parts)
+
+
+def _content(lake: Lake, kind: str, name: str) -> bytes:
+    if kind == "snapshots":
+        return bytes(lake.fs.cat_file(lake.path(kind, *name.split("/"))))
+    return LandedSegments(lake).read(name)
 
 
 def _others(records: list[Record], selection: OfSubject) -> Iterator[Record]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -136,6 +137,9 @@ class Lake:
     def names(self, *parts: str) -> list[str]:
         """Names in a folder, sorted; none if it does not exist."""
         try:
+            if self.local:  # fsspec takes ten times as long, and a matcher lists its manifests in each pass
+                with os.scandir(self.path(*parts)) as listing:
+                    return sorted(one.name for one in listing)
             found = self.fs.ls(self.path(*parts), detail=False, refresh=True)
         except FileNotFoundError:
             return []

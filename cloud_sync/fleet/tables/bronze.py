@@ -25,6 +25,7 @@ from lamplighter.cloud_sync.fleet.lake import Batches, Lake, Refused, TableBatch
 from lamplighter.cloud_sync.fleet.lake.delta_log import DeltaLog
 from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.frontier import Frontier
+from lamplighter.cloud_sync.fleet.lake.landed_segments import LandedSegments
 from lamplighter.cloud_sync.fleet.lake.landings import LandingLine, LandingLog
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.lazy import F
@@ -120,6 +121,7 @@ class Ingest:
         self._say = say
         self._files_per_batch = files_per_batch
         self._log = LandingLog(lake)
+        self._landed = LandedSegments(lake)
         self._delta_log = DeltaLog(self.bronze, say)
         self._ingested: set[str] | None = None
         self._forgotten = ForgottenGateways.of(lake)
@@ -128,9 +130,9 @@ class Ingest:
     def pending(self) -> NewSegments | None:
         """The segments of the next batch. None: nothing new has landed."""
         if not self._log.exists():
-            waiting = (
-                LandingLine(0, one) for one in unread(self.lake, self._segments()) if one not in self.frontier.unread
-            )
+            # What is packed was in bronze, so it is looked for only if the table is lost.
+            listed = unread(self.lake, self._segments(), packs=not self._segments())
+            waiting = (LandingLine(0, one) for one in listed if one not in self.frontier.unread)
             some = sorted(waiting, key=lambda one: one.segment)[: self._files_per_batch]
             return NewSegments(some, None) if some else None
         while lines := self._log.after(self.frontier.number, self._files_per_batch):
@@ -144,7 +146,8 @@ class Ingest:
         """Ingests some segments, and moves the frontier behind them."""
         there = []
         for one in new.landed:
-            if self.lake.fs.exists(self.lake.path("segments", *one.segment.split("/"))):
+            path = self.lake.path("segments", *one.segment.split("/"))
+            if self.lake.fs.exists(path) or self._landed.unpack(one.segment):
                 there.append(one)
             else:
                 self._say(f"gone: {one.segment}; retention has removed it, it is lost, or it is not copied yet")
@@ -236,22 +239,17 @@ class Ingest:
         return self._ingested
 
 
-def unread(lake: Lake, ingested: Container[str] | None = None) -> list[str]:
-    """Landed segments that are in no batch, by a listing. ingested: those of all batches, if they are known.
+def unread(lake: Lake, ingested: Container[str] | None = None, *, packs: bool = True) -> list[str]:
+    """Landed segments that are in no batch, by a listing. ingested: those of all batches, if they are known; packs:
+    look into packs too.
 
     Those of forgotten gateways are not among them.
     """
     if ingested is None:
         ingested = {segment for batch in table(lake, "bronze").all() for segment in batch.segments}
     forgotten = ForgottenGateways.of(lake)
-    landed = [
-        f"{gateway}/{name}"
-        for gateway in lake.names("segments")
-        if gateway not in forgotten
-        for name in lake.names("segments", gateway)
-        if segment_name(name) is not None
-    ]
-    return [segment for segment in landed if segment not in ingested]
+    landed = (one for one in LandedSegments(lake).names(packs=packs) if one not in ingested)
+    return [segment for segment in landed if segment.partition("/")[0] not in forgotten]
 
 
 def records_named(segments: Iterable[str]) -> int:

@@ -1,4 +1,5 @@
-"""`lamplighter-fleet compact`: merges many small files into few. The rows of the tables stay the same.
+"""`lamplighter-fleet compact`: merges many small files into few, also those of landed segments that are in bronze. The
+rows of the tables stay the same.
 
 A table's batches become one batch, whose manifest names the batches that it replaces. Readers see either the new batch
 or the old ones. The old batches are removed at the end, when every table is done. Until then an interrupted run can be
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch, locks, quads_max
 from lamplighter.cloud_sync.fleet.lake.delta_log import DELTA_TABLES, follow_all
+from lamplighter.cloud_sync.fleet.lake.landed_segments import LandedSegments
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.facts import name_of
@@ -28,9 +30,11 @@ if TYPE_CHECKING:
 ROWS_PER_FILE = 2_000_000
 
 
-def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda line: None) -> bool:
-    """Brings silver up to date, then merges each table into one batch, and matches into few. False: some files of
-    matches cannot be read; say has told which.
+def compact(
+    spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda line: None, now: float | None = None
+) -> bool:
+    """Brings silver up to date, then merges each table into one batch, and matches into few; packs what has landed
+    before today. False: some files of matches cannot be read; say has told which. now: in seconds since 1970.
 
     No other process may write or read.
     """
@@ -47,6 +51,8 @@ def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda
     follow_all(lake, DELTA_TABLES, say, data_change=False)
     for name in SCHEMAS:
         table(lake, name).sweep()
+    ingested = {segment for batch in table(lake, "bronze").all() for segment in batch.segments}
+    LandedSegments(lake).pack(ingested, now, say)
     return not unreadable
 
 

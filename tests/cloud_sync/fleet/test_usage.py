@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lamplighter.cloud_sync.fleet import __main__ as command
-from lamplighter.cloud_sync.fleet.__main__ import main
+from lamplighter.cloud_sync.fleet.__main__ import MODULES, main, parser
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.session import session
+from lamplighter.cloud_sync.fleet.subcommands import CommandParser
 from lamplighter.engine.errors import ConfigurationError
 from tests.support import odd_gateway
 from tests.support.components import require_module
@@ -159,7 +160,7 @@ def test_a_master_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_commands_are_declared_without_libraries_that_only_some_of_them_need() -> None:
-    """The driver of a cluster needs only what docs/fleet.md lists."""
+    """The driver of a cluster needs only what docs/fleet-cluster.md lists."""
     script = (
         "import sys; from lamplighter.cloud_sync.fleet.__main__ import parser; parser(); "
         "heavy = ('pyoxigraph', 'pyspark', 'pyarrow', 'fsspec', 'matplotlib', 'deltalake'); "
@@ -204,3 +205,17 @@ def test_why_a_store_refuses_is_said(s3: dict[str, Any], words: list[str]) -> No
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
     assert "lake 's3://fleet/lake': PermissionError: The request signature we calculated does not match" in line
+
+
+def test_a_command_loads_only_its_own_modules(tmp_path: Path) -> None:
+    for name, commands in MODULES.items():
+        found = CommandParser(prog="test").add_subparsers(dest="command")
+        import_module(name).add_commands(found)
+        assert tuple(found.choices) == commands, name
+    script = (
+        "import sys; from lamplighter.cloud_sync.fleet.__main__ import MODULES, main; "
+        "main(['package', sys.argv[1]]); print([name for name in MODULES if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("['lamplighter.cloud_sync.fleet.package']\n")
+    assert "subscriptions" in parser("no such command").format_help()

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from lamplighter.cloud_sync.lineage import request_new_epoch
@@ -626,6 +627,38 @@ def test_a_requested_epoch_begins_once_with_a_gap_record(tmp_path: Path) -> None
     assert [(one.epoch, one.seq) for one in found] == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2)]
     assert found[3].gap == Gap(1, 4, "a backup was restored")
     assert log.epoch == 2
+
+
+def test_the_first_record_of_each_segment_names_its_epoch(tmp_path: Path) -> None:
+    def ids() -> list[str]:
+        lines = (next(iter(FrameReader(path.read_bytes()))) for path in segments(tmp_path))
+        return [decode(line).epoch_id for line in lines]
+
+    log = opened_log(tmp_path)
+    log.replay(lambda record: None)
+    for number in range(4):
+        commit(log, number)
+        if number % 2:
+            log.end_segment()
+    log.close()
+    _, _, log = replayed(tmp_path)
+    commit(log, 9)
+    log.close()
+    assert sum(bool(record.epoch_id) for record in records(tmp_path)) == 3
+    assert len(ids()) == 3 and len(set(ids())) == 1
+    request_new_epoch(tmp_path, 1, "a copy")
+    _, _, log = replayed(tmp_path)
+    log.close()
+    assert len(set(ids())) == 2
+
+
+def test_an_epoch_of_an_earlier_version_has_no_id(tmp_path: Path) -> None:
+    written(tmp_path, 3)
+    rewrite(tmp_path, [codec.encode(msgspec.structs.replace(one, epoch_id="")) for one in records(tmp_path)])
+    _, _, log = replayed(tmp_path)
+    commit(log, 9)
+    log.close()
+    assert {one.epoch_id for one in records(tmp_path)} == {""}
 
 
 def test_a_request_for_an_epoch_that_cannot_be_read_does_not_stop_the_start(tmp_path: Path) -> None:

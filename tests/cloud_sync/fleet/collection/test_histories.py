@@ -15,7 +15,7 @@ from lamplighter.cloud_sync.answers import LANDED, SnapshotSeal
 from lamplighter.cloud_sync.destinations import LocalFolder
 from lamplighter.cloud_sync.fleet.collection.collector import CollectionSummary, Collector, TurnLimits
 from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
-from lamplighter.engine.change_log import SUFFIX, Gap, decode, encode
+from lamplighter.engine.change_log import SUFFIX, Gap, Record, decode, encode
 from tests.support.seeds import seeds
 from tests.support.shipped_logs import Written, lines_of, memory_folder, record, snapshot, written
 
@@ -23,10 +23,13 @@ CASES = 25
 
 
 class Life:
-    """What one card writes: records, cut into sealed segments. seed: of its records from here on."""
+    """What one card writes: records, cut into sealed segments. seed: of its records from here on. named: whether its
+    epochs have ids, as those of earlier versions have not."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, named: bool = True) -> None:
         self.seed = seed
+        self.named = named
+        self.epoch_id = f"{seed:016x}" if named else ""
         self.lines: list[bytes] = []
         self.sealed: list[Written] = []
         self.epoch = 1
@@ -35,7 +38,8 @@ class Life:
         self.sequence = 0
 
     def copied(self, seed: int) -> Life:
-        other = Life(seed)
+        other = Life(seed, named=self.named)
+        other.epoch_id = self.epoch_id
         other.lines, other.sealed = list(self.lines), list(self.sealed)
         other.epoch, other.begin, other.sequence = self.epoch, self.begin, self.sequence
         return other
@@ -43,7 +47,17 @@ class Life:
     def write(self, count: int) -> None:
         for _ in range(count):
             self.sequence += 1
-            self.lines.append(encode(record("gw-1", self.epoch, self.sequence, seed=self.seed)))
+            self.append(record("gw-1", self.epoch, self.sequence, seed=self.seed))
+
+    def append(self, one: Record) -> None:
+        begins = self.begin == len(self.lines)
+        self.lines.append(encode(msgspec.structs.replace(one, epoch_id=self.epoch_id if begins else "")))
+
+    def lose(self, first: int) -> None:
+        """A record says that the segments from a record of the epoch on, up to the last sealed one, are removed."""
+        gap = Gap(self.epoch, first, "over log.bytes_max", self.sealed[-1].seal.last)
+        self.sequence += 1
+        self.append(record("gw-1", self.epoch, self.sequence, gap=gap))
 
     def seal(self) -> list[Written]:
         """What is written becomes a segment."""
@@ -60,7 +74,8 @@ class Life:
         sealed = self.seal()
         gap = Gap(self.epoch, self.sequence + 1, f"another history has the records behind it {self.seed}")
         self.epoch, self.sequence = self.epoch + 1, 1
-        self.lines.append(encode(record("gw-1", self.epoch, 1, gap=gap)))
+        self.epoch_id = f"{self.seed:08x}{self.epoch:08x}" if self.named else ""
+        self.append(record("gw-1", self.epoch, 1, gap=gap))
         return sealed
 
 
@@ -264,6 +279,88 @@ def test_a_snapshot_lands_in_the_history_of_its_record(site: Site) -> None:
     assert {decode(one).gw for one in lines_of(path.read_bytes())} == {"gw-1~2"}
 
 
+def _two_second_epochs(site: Site) -> tuple[Life, Life]:
+    """Two copies that began an epoch 2 each, both offline: the lake has the begin of the first one's."""
+    first = Life(0)
+    first.write(10)
+    site.ship(*first.seal())
+    other = first.copied(1)
+    for life in (first, other):
+        life.new_epoch()
+        life.write(49)
+    site.ship(*first.seal())
+    site.collect()
+    other.seal()  # went to another destination, which is gone
+    return first, other
+
+
+@pytest.mark.parametrize("sent", ["behind a loss", "under a seal of the shipper's", "by a snapshot"])
+def test_two_copies_that_begin_the_same_epoch_apart_are_never_one_history(site: Site, sent: str) -> None:
+    first, other = _two_second_epochs(site)
+    if sent == "behind a loss":
+        other.write(10)
+        other.seal()
+        other.lose(51)
+        other.write(5)
+        site.ship(*other.seal())
+    elif sent == "under a seal of the shipper's":
+        other.write(10)
+        (cut,) = other.seal()
+        site.ship(Written(msgspec.structs.replace(cut.seal, previous=None), cut.data))
+    else:
+        content = snapshot("gw-1", 2, 30)
+        digest = hashlib.sha256(content).hexdigest()
+        seal = SnapshotSeal(1, "gw-1", 2, 30, 3, len(content), digest, epoch_id=other.epoch_id)
+        (site.source / "gw-1/snapshots").mkdir()
+        (site.source / f"gw-1/snapshots/2-000000000030{SUFFIX}").write_bytes(content)
+        (site.source / "gw-1/snapshots/2-000000000030.json").write_bytes(msgspec.json.encode(seal))
+    site.collect()
+    assert site.histories() == {"gw-1": first.lines}
+    assert not (site.lake / "snapshots").exists()
+    [reason] = site.quarantined()
+    assert "another epoch" in reason
+    first.write(3)
+    site.ship(*first.seal())
+    site.collect()
+    assert site.histories() == {"gw-1": first.lines}, "the other one is not in its way"
+    # Once the begin of the other life is there, everything of it has a place.
+    site.ship(*other.sealed[1:2])
+    site.collect()
+    assert site.quarantined() == []
+    begin, behind = other.lines[:60], other.lines[70:] if sent == "behind a loss" else other.lines[60:]
+    assert site.histories() == {"gw-1": first.lines, "gw-1~2": [*begin, *behind]}
+    assert [path.parent.name for path in (site.lake / "snapshots").rglob(f"*{SUFFIX}")] == ["gw-1~2"] * (
+        sent == "by a snapshot"
+    )
+
+
+def test_epochs_of_an_earlier_version_prove_nothing(site: Site) -> None:
+    """What lands without the id of its epoch lands as before, also beside a segment with it."""
+    life = Life(0, named=False)
+    life.write(10)
+    site.ship(*life.seal())
+    site.collect()
+    life.named, life.epoch_id = True, "of the version after it"
+    life.write(5)
+    life.seal()
+    life.lose(11)
+    site.ship(*life.seal())
+    site.collect()
+    life.epoch_id = ""
+    life.write(5)
+    site.ship(*life.seal())
+    site.collect()
+    assert site.quarantined() == []
+    assert site.histories() == {"gw-1": [*life.lines[:10], *life.lines[15:]]}
+
+
+def test_a_segment_of_two_epochs_of_one_number_is_damaged(site: Site) -> None:
+    lines = [encode(record("gw-1", 1, seq, epoch_id=f"{seq}")) for seq in (1, 2)]
+    site.ship(written(lines, record("gw-1", 1, 1), None))
+    site.collect()
+    assert site.quarantined() == ["record 1/2 is of another epoch 1 than those before it"]
+
+
 def test_lives_that_are_restored_and_copied_at_any_time_are_histories_of_their_own() -> None:
     check_lives(CASES)
 
@@ -279,7 +376,7 @@ def check_lives(cases: int) -> None:
         random = Random(seed)
         with memory_folder() as folder:
             site = Site(folder)
-            lives, images = [Life(0)], []
+            lives, images = [Life(0, named=random.random() < 0.7)], []
             lives[0].write(random.randint(1, 9))
             site.ship(*lives[0].seal())  # a lake knows the gateway from its beginning
             site.collect()

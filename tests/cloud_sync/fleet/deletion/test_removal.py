@@ -20,6 +20,7 @@ from lamplighter.cloud_sync.fleet.deletion.selection import Cut, OutdatedRecords
 from lamplighter.cloud_sync.fleet.delivery.match_table import ChunkBounds, MatchTable
 from lamplighter.cloud_sync.fleet.delivery.notifications import START, MatchPosition
 from lamplighter.cloud_sync.fleet.lake import Lake, locks
+from lamplighter.cloud_sync.fleet.lake.landed_segments import LandedSegments
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subscriptions.push import PUSHED, PushedOrder, read_pushed
 from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink
@@ -83,6 +84,10 @@ def lake(silver_lake: tuple[SmallFleet, Lake], tmp_path: Path) -> Path:
     for gw in (GW, OTHER):
         ahead_object(tmp_path / "to", gw, 1, [ahead_of(gw, seq) for seq in range(4)] + [ahead_of(gw, None)])
     ahead_object(tmp_path / "to", GW, 2, [ahead_of(GW, 10**6)])
+    # Half of what has landed is packed.
+    landed = sorted(LandedSegments(found).names())
+    LandedSegments(found).pack(landed[::2], datetime(2100, 1, 1, tzinfo=UTC).timestamp())
+    assert list(root.glob("segments/*/*.zip")) and sorted(LandedSegments(found).names()) == landed
     # A crash left these.
     found.write(GW.encode(), "bronze", "batch=none", "part.tmp")
     return root
@@ -271,7 +276,7 @@ def test_old_records_go_with_all_that_was_made_from_them_and_the_state_stays(
     assert sorted(map(repr, rows(lake, "silver/streams"))) == order
 
 
-def _killed_at(step: int, monkeypatch: pytest.MonkeyPatch, run: Callable[[], object]) -> bool:
+def killed_at(step: int, monkeypatch: pytest.MonkeyPatch, run: Callable[[], object]) -> bool:
     """Whether a change of a file was the one that did not happen, and ended the run."""
     left = [step]
 
@@ -325,7 +330,7 @@ def test_a_removal_that_is_killed_anywhere_is_completed_by_a_repetition(
     while True:
         broken = tmp_path / f"broken-{step}"
         shutil.copytree(lake, broken)
-        if not _killed_at(step, monkeypatch, partial(run, broken)):
+        if not killed_at(step, monkeypatch, partial(run, broken)):
             break
         assert run(broken) < 2
         assert {table: rows(broken, table) for table in tables} == expected, step

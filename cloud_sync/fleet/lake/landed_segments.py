@@ -1,0 +1,211 @@
+"""Landed segments of a lake: files, and packs of many.
+
+`<lake>/segments/<gateway>/<day>-<number>.zip` is a pack: segments that landed on a day, under the names of their files.
+They are stored as they are, because they are compressed; the comment of each has the time of its landing, in seconds
+since 1970. `compact` packs what is in bronze. The collector still compares later deliveries with it.
+
+A pack is whole before the files of its segments are removed, and never changes. A kill may leave a segment twice: then
+the file counts, and of several packs the last one.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import time
+import zipfile
+from collections.abc import Callable, Container, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from lamplighter.cloud_sync.files import open_plain
+from lamplighter.cloud_sync.fleet.lake.folder import Lake
+from lamplighter.engine.change_log import segment_name
+from lamplighter.engine.errors import UpstreamError
+from lamplighter.engine.tables import count_text
+
+FOLDER = "segments"
+# A pack is in memory while it is written. Larger segments stay files.
+PACK_BYTES_MAX = 64 * 1024**2
+SEGMENT_BYTES_MAX = 8 * 1024**2
+_PACK = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})-([0-9]{1,6})\.zip")
+
+
+class LandedSegments:
+    """Finds, reads and packs them. Names are `<gateway>/<file>`. Raises OSError; UpstreamError for a damaged pack."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        # The members of the packs of one gateway, by pack.
+        self._known: tuple[str, dict[str, dict[str, zipfile.ZipInfo]]] = "", {}
+
+    def names(self, *, packs: bool = True) -> Iterator[str]:
+        """All of them, by gateway. packs: also those in packs, each of which is opened."""
+        for gateway in self._lake.names(FOLDER):
+            files = self._lake.names(FOLDER, gateway)
+            found = {name for name in files if segment_name(name) is not None}
+            if packs:
+                found.update(name for pack in _packs(files) for name in self._members(gateway, pack))
+            yield from (f"{gateway}/{name}" for name in sorted(found))
+
+    def open(self, segment: str) -> BinaryIO | None:
+        """A segment for reading; None if it is not there."""
+        gateway, _, name = segment.partition("/")
+        for _ in range(2):  # between two looks it may be packed
+            try:
+                return self._open(gateway, name)
+            except FileNotFoundError:
+                pass
+            if pack := self._pack_of(gateway, name):
+                return io.BytesIO(self._content(gateway, pack, name))
+        return None
+
+    def read(self, segment: str) -> bytes:
+        """The content of a segment. Raises FileNotFoundError."""
+        file = self.open(segment)
+        if file is None:
+            raise FileNotFoundError(2, os.strerror(2), self._path(*segment.split("/")))
+        with file:
+            return file.read()
+
+    def has(self, segment: str) -> bool:
+        gateway, _, name = segment.partition("/")
+        return self._lake.fs.exists(self._path(gateway, name)) or self._pack_of(gateway, name) is not None
+
+    def unpack(self, segment: str) -> bool:
+        """Makes a file of a packed segment, with the time of its landing. False: it is in no pack."""
+        gateway, _, name = segment.partition("/")
+        pack = self._pack_of(gateway, name)
+        if pack is None:
+            return False
+        self._lake.write(self._content(gateway, pack, name), FOLDER, gateway, name)
+        if self._lake.local:
+            landed = float(self._members(gateway, pack)[name].comment)
+            os.utime(self._path(gateway, name), (landed, landed))
+        return True
+
+    # --- changes: one process at a time ---
+
+    def pack(
+        self, chosen: Container[str], now: float | None = None, say: Callable[[str], None] = lambda line: None
+    ) -> None:
+        """Packs the chosen segments that landed before today."""
+        today, count = _day(time.time() if now is None else now), 0
+        for gateway in self._lake.names(FOLDER):
+            by_day: dict[str, list[tuple[str, float]]] = {}
+            for name in self._lake.names(FOLDER, gateway):
+                if segment_name(name) is None or f"{gateway}/{name}" not in chosen:
+                    continue
+                landed = self._lake.modification_time(FOLDER, gateway, name)
+                if landed is not None and _day(landed) < today:
+                    by_day.setdefault(_day(landed), []).append((name, landed))
+            for day, some in sorted(by_day.items()):
+                count += self._pack_day(gateway, day, some)
+        if count:
+            say(f"segments: {count_text(count, 'file')} packed")
+
+    def drop(self, gateway: str, leaves: Callable[[str], bool]) -> None:
+        """Removes members of packs, by the names of their files."""
+        packs = _packs(self._lake.names(FOLDER, gateway))
+        # Of several packs the last one counts: a repetition after a kill finds the others in the one made for them.
+        counting = {name: pack for pack in packs for name in self._members(gateway, pack)}
+        for pack in packs:
+            members = self._members(gateway, pack)
+            if not any(map(leaves, members)):
+                continue
+            kept = [one for one in members if not leaves(one) and counting[one] == pack]
+            if kept:
+                content = [(one, self._content(gateway, pack, one), float(members[one].comment)) for one in kept]
+                self._write(gateway, pack[:10], content)
+            self._lake.fs.rm_file(self._path(gateway, pack))
+        self._known = "", {}
+
+    def _pack_day(self, gateway: str, day: str, some: list[tuple[str, float]]) -> int:
+        """Packs some files of a day. Returns how many."""
+        content: list[tuple[str, bytes, float]] = []
+        count = size = 0
+        packs = [one for one in _packs(self._lake.names(FOLDER, gateway)) if one.startswith(day)]
+        packed = {name: pack for pack in packs for name in self._members(gateway, pack)}
+        for name, landed in some:
+            data = self._lake.fs.cat_file(self._path(gateway, name))
+            pack = packed.get(name)
+            if pack is not None and self._content(gateway, pack, name) == data:
+                self._lake.fs.rm_file(self._path(gateway, name))  # a kill has left it
+            elif len(data) <= SEGMENT_BYTES_MAX:
+                content.append((name, data, landed))
+                size += len(data)
+            if size > PACK_BYTES_MAX:
+                count += self._replace(gateway, day, content)
+                content, size = [], 0
+        return count + self._replace(gateway, day, content)
+
+    def _replace(self, gateway: str, day: str, content: list[tuple[str, bytes, float]]) -> int:
+        """Writes a pack, and removes the files. One file alone stays."""
+        if len(content) < 2:
+            return 0
+        self._write(gateway, day, content)
+        for name, _, _ in content:
+            self._lake.fs.rm_file(self._path(gateway, name))
+        return len(content)
+
+    def _write(self, gateway: str, day: str, content: list[tuple[str, bytes, float]]) -> None:
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as pack:
+            for name, data, landed in content:
+                info = zipfile.ZipInfo(name, datetime.fromtimestamp(max(landed, _ZIP_BEGIN), UTC).timetuple()[:6])
+                info.comment = repr(landed).encode()
+                pack.writestr(info, data)
+        packs = _packs(self._lake.names(FOLDER, gateway))
+        number = 1 + max((_number(one) for one in packs if one.startswith(day)), default=0)
+        self._lake.write(file.getvalue(), FOLDER, gateway, f"{day}-{number}.zip")
+
+    # --- packs ---
+
+    def _pack_of(self, gateway: str, name: str) -> str | None:
+        """The pack whose member counts."""
+        packs = _packs(self._lake.names(FOLDER, gateway))
+        return next((pack for pack in reversed(packs) if name in self._members(gateway, pack)), None)
+
+    def _members(self, gateway: str, pack: str) -> dict[str, zipfile.ZipInfo]:
+        if self._known[0] != gateway:
+            self._known = gateway, {}
+        known = self._known[1]
+        if pack not in known:
+            known[pack] = self._read(gateway, pack, lambda file: {one.filename: one for one in file.infolist()})
+        return known[pack]
+
+    def _content(self, gateway: str, pack: str, name: str) -> bytes:
+        return bytes(self._read(gateway, pack, lambda file: file.read(name)))
+
+    def _read(self, gateway: str, pack: str, read: Callable[[zipfile.ZipFile], Any]) -> Any:
+        try:
+            with self._open(gateway, pack) as file, zipfile.ZipFile(file) as content:
+                return read(content)
+        except zipfile.BadZipFile as error:
+            path = self._path(gateway, pack)
+            raise UpstreamError(f"{path}: the pack is damaged: {error}; restore it from a backup") from error
+
+    def _open(self, gateway: str, name: str) -> BinaryIO:
+        path = self._path(gateway, name)
+        return open_plain(Path(path)) if self._lake.local else cast(BinaryIO, self._lake.fs.open(path, "rb"))
+
+    def _path(self, *parts: str) -> str:
+        return self._lake.path(FOLDER, *parts)
+
+
+_ZIP_BEGIN = datetime(1980, 1, 1, tzinfo=UTC).timestamp()
+
+
+def _packs(names: list[str]) -> list[str]:
+    """The packs among some files, in the order in which they were made."""
+    return sorted((name for name in names if _PACK.fullmatch(name)), key=lambda name: (name[:10], _number(name)))
+
+
+def _number(pack: str) -> int:
+    return int(pack[11:].partition(".")[0])
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).date().isoformat()

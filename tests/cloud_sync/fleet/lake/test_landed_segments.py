@@ -1,0 +1,284 @@
+"""Packs of landed segments: nothing is lost or comes twice, whatever is killed, and the collector still compares."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from lamplighter.cloud_sync.destinations import LocalFolder
+from lamplighter.cloud_sync.fleet.__main__ import main
+from lamplighter.cloud_sync.fleet.collection.collector import Collector
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake import landed_segments as module
+from lamplighter.cloud_sync.fleet.lake.landed_segments import LandedSegments
+from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.local.session import local_session
+from lamplighter.cloud_sync.fleet.tables.bronze import ingest, unread
+from lamplighter.cloud_sync.fleet.tables.compact import compact
+from lamplighter.cloud_sync.fleet.tables.silver import Silver
+from lamplighter.engine.change_log import SUFFIX
+from lamplighter.engine.errors import UpstreamError
+from tests.cloud_sync.fleet.deletion.test_removal import killed_at
+from tests.support.lake_files import files_with
+from tests.support.shipped_logs import Written, lines_of, memory_folder, segments, snapshot
+
+DAY_S = 86_400.0
+BEGIN = 1796126400.0
+"""Noon of a day, behind the records."""
+LOG = segments("gw-1", 1, [2] * 8)
+
+
+class _Site:
+    """A lake in which two segments land each day."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source, self.folder = folder / "source", folder / "lake"
+        self.lake = Lake(str(self.folder))
+        self.landed = LandedSegments(self.lake)
+
+    def land(self, *some: Written, day: int = 0, stem: str | None = None) -> dict[str, int]:
+        for one in some:
+            one.put(self.source / "gw-1", stem)
+        with Collector(LocalFolder(self.source), self.folder, wall=lambda: BEGIN + day * DAY_S) as collector:
+            found = collector.collect(full=True)
+            assert collector.problems == []
+            return {name: found[name] for name in ("landed", "known", "quarantined")}
+
+    def land_all(self) -> None:
+        for day in range(4):
+            self.land(*LOG[2 * day : 2 * day + 2], day=day)
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in (self.folder / "segments/gw-1").iterdir())
+
+    def content(self) -> list[bytes]:
+        """Each segment once, in order."""
+        landed = LandedSegments(self.lake)
+        return [landed.read(name) for name in sorted(landed.names())]
+
+    def lines(self) -> list[bytes]:
+        return [line for data in self.content() for line in lines_of(data)]
+
+    def pack(self, day: int = 3) -> None:
+        LandedSegments(self.lake).pack([f"gw-1/{one.name}" for one in LOG], BEGIN + day * DAY_S)
+
+
+@pytest.fixture
+def site() -> Iterator[_Site]:
+    with memory_folder() as folder:
+        yield _Site(folder)
+
+
+PACKED = ["2026-12-01-1.zip", "2026-12-02-1.zip", "2026-12-03-1.zip", *(str(one.name) for one in LOG[6:])]
+
+
+def test_a_pack_has_the_segments_of_a_day_as_they_were(site: _Site) -> None:
+    site.land_all()
+    site.pack()
+    assert site.names() == sorted(PACKED)
+    assert site.content() == [one.data for one in LOG]
+    site.pack()
+    assert site.names() == sorted(PACKED), "nothing is left to be packed"
+
+
+def test_what_is_not_in_bronze_is_large_or_alone_stays_a_file(site: _Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.land_all()
+    monkeypatch.setattr(module, "SEGMENT_BYTES_MAX", len(LOG[1].data) - 1)
+    few = [f"gw-1/{one.name}" for one in LOG[:3]]
+    LandedSegments(site.lake).pack(few, BEGIN + 9 * DAY_S)
+    small = [one for one in LOG[:2] if len(one.data) < len(LOG[1].data)]
+    assert len(small) < 2 and site.names() == [str(one.name) for one in LOG]
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "PACK_BYTES_MAX", len(LOG[0].data))
+    LandedSegments(site.lake).pack(few, BEGIN + 9 * DAY_S)
+    assert site.names() == sorted(["2026-12-01-1.zip", *(str(one.name) for one in LOG[2:])])
+
+
+def test_later_deliveries_are_compared_with_what_is_packed(site: _Site) -> None:
+    site.land_all()
+    site.pack()
+    assert site.land(LOG[1], day=4, stem="again") == {"landed": 0, "known": 1, "quarantined": 0}
+    other = segments("gw-1", 1, [2], previous=LOG[0].seal.sha256, begin=3, seed=7)
+    assert site.land(*other, day=4, stem="other") == {"landed": 1, "known": 0, "quarantined": 0}
+    assert [path.name for path in (site.folder / "segments/gw-1~2").iterdir()] == [str(LOG[1].name)]
+
+
+@pytest.mark.parametrize("change", ["pack", "drop"])
+def test_a_change_that_is_killed_anywhere_loses_nothing_and_is_completed_by_a_repetition(
+    site: _Site, tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.land_all()
+    if change == "drop":
+        site.pack()
+    leaves = {str(LOG[0].name), str(LOG[2].name), str(LOG[3].name)}
+
+    def run(root: _Site) -> None:
+        if change == "pack":
+            root.pack()
+        else:
+            LandedSegments(root.lake).drop("gw-1", leaves.__contains__)
+
+    kept = [one.data for one in LOG if change == "pack" or str(one.name) not in leaves]
+    step = 1
+    while True:
+        broken = _Site(tmp_path / str(step))
+        shutil.copytree(site.folder, broken.folder)
+        shutil.copytree(site.source, broken.source)
+        killed = killed_at(step, monkeypatch, lambda broken=broken: run(broken))
+        content = broken.content()
+        assert [one for one in content if one in kept] == kept and set(content) <= {one.data for one in LOG}
+        # A collector works meanwhile, and a later delivery is the same.
+        assert broken.land(LOG[4], day=4, stem="again")["known"] == 1
+        run(broken)
+        assert broken.content() == kept
+        assert [name for name in broken.names() if name in PACKED[3:]] == PACKED[3:]
+        assert len(broken.names()) == {"pack": 5, "drop": 4}[change], "nothing is there twice"
+        if not killed:
+            break
+        step += 1
+    assert step > 3
+
+
+def test_a_collector_that_works_at_any_moment_of_a_packing_knows_each_segment(
+    site: _Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.land_all()
+    moments = 0
+
+    def between(change: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(*arguments: Any, **options: Any) -> Any:
+            nonlocal moments
+            moments += 1
+            found = LandedSegments(site.lake)
+            for one in LOG:
+                assert found.read(f"gw-1/{one.name}") == one.data
+            return change(*arguments, **options)
+
+        return changed
+
+    fs = type(site.lake.fs)
+    with monkeypatch.context() as patched:
+        patched.setattr(Lake, "write", between(Lake.write))
+        patched.setattr(fs, "rm_file", between(fs.rm_file))
+        site.pack()
+    assert moments == 9
+
+
+def test_a_file_that_is_packed_between_two_looks_is_found(site: _Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.land_all()
+    found = LandedSegments(site.lake)
+    pack_of = found._pack_of
+
+    def late(gateway: str, name: str) -> str | None:
+        """The file is put back, as by `ingest`, after the collector has not found it."""
+        monkeypatch.undo()
+        shutil.move(aside, path)
+        return None if pack_of(gateway, name) is None else ""
+
+    path = site.folder / "segments/gw-1" / str(LOG[0].name)
+    aside = site.folder / "aside"
+    shutil.move(path, aside)
+    monkeypatch.setattr(found, "_pack_of", late)
+    assert found.read(f"gw-1/{LOG[0].name}") == LOG[0].data
+
+
+@pytest.mark.parametrize("log", ["landing log", "listing"])
+def test_a_lost_table_is_made_again_from_packs_with_the_times_of_landing(site: _Site, log: str) -> None:
+    site.land_all()
+    with local_session() as engine:
+        ingest(engine, site.lake)
+        before = _rows(site.lake)
+        compact(engine, site.lake, now=BEGIN + 3 * DAY_S)
+        assert site.names() == sorted(PACKED)
+        assert unread(site.lake) == []
+        shutil.rmtree(site.folder / "bronze")
+        if log == "listing":
+            shutil.rmtree(site.folder / "landings")
+        assert len(unread(site.lake)) == len(LOG)
+        ingest(engine, site.lake)
+    after = _rows(site.lake)
+    assert [row[:3] for row in after] == [row[:3] for row in before]
+    if log == "landing log":
+        assert after == before, "also the times of landing"
+    compact_again = LandedSegments(site.lake)
+    compact_again.pack(unread(site.lake, set()), BEGIN + 3 * DAY_S)
+    assert site.names() == sorted(PACKED), "the files that were made again are in their packs"
+
+
+def _rows(lake: Lake) -> list[tuple[Any, ...]]:
+    import pyarrow.parquet as pq
+
+    live = table(lake, "bronze").live()
+    found = [
+        row for batch in live for name in batch.files for row in pq.read_table(lake.path("bronze", name)).to_pylist()
+    ]
+    return sorted((row["gw"], row["seq"], row["segment"], row["landed"]) for row in found)
+
+
+def test_a_landing_log_that_is_written_again_names_what_is_packed(site: _Site) -> None:
+    site.land_all()
+    before = (site.folder / "landings/000000000001.ndjson").read_bytes()
+    site.pack()
+    shutil.rmtree(site.folder / "landings")
+    site.land(day=4)
+    assert (site.folder / "landings/000000000001.ndjson").read_bytes() == before
+
+
+def test_a_damaged_pack_is_named_with_its_cure(site: _Site) -> None:
+    site.land_all()
+    site.pack()
+    pack = site.folder / "segments/gw-1" / PACKED[0]
+    pack.write_bytes(pack.read_bytes()[:-9])
+    with pytest.raises(UpstreamError, match=r"2026-12-01-1\.zip: the pack is damaged: .*; restore it from a backup"):
+        list(LandedSegments(site.lake).names())
+
+
+def test_packs_on_object_storage(site: _Site) -> None:
+    """A file system that has no folders and tells the times of its objects."""
+    memory = fsspec.filesystem("memory")
+    lake = Lake("memory://packs")
+    names = [f"gw-1/{one.name}" for one in LOG]
+    try:
+        for one in LOG:
+            memory.pipe_file(f"/packs/segments/gw-1/{one.name}", one.data)
+        LandedSegments(lake).pack(names, memory.modified(f"/packs/segments/{names[0]}").timestamp() + 2 * DAY_S)
+        assert [name.endswith(".zip") for name in lake.names("segments", "gw-1")] == [True]
+        found = LandedSegments(lake)
+        assert list(found.names()) == names
+        for one, name in zip(LOG, names, strict=True):
+            assert found.read(name) == one.data
+        assert found.unpack(names[2]) and lake.fs.cat_file(lake.path("segments", names[2])) == LOG[2].data
+        found.drop("gw-1", lambda name: name != str(LOG[5].name))
+        assert list(LandedSegments(lake).names()) == [names[2], names[5]]
+    finally:
+        memory.rm("/packs", recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("command", "gone", "left"),
+    [
+        (["forget", "--gateway", "gw-1"], "gw-1", 0),
+        (["forget", "--subject", "http://e/5"], "http://e/5", 16),
+        (["retain", "--before", "2027-01-01T00:00:00Z"], "", 6),
+    ],
+    ids=["gateway", "subject", "retain"],
+)
+def test_what_is_removed_is_removed_from_packs(site: _Site, command: list[str], gone: str, left: int) -> None:
+    site.land_all()
+    site.lake.write(snapshot("gw-1", 1, 10), "snapshots", "gw-1", f"1-000000000010{SUFFIX}")
+    with local_session() as engine:
+        ingest(engine, site.lake)
+        Silver(engine, site.lake).update()
+    packed = _Site(site.folder.parent / "packed")
+    shutil.copytree(site.folder, packed.folder)
+    packed.pack(day=9)
+    assert len(packed.names()) == 4
+    for one in (site, packed):
+        assert main([command[0], one.lake.url, *command[1:], "--yes"]) == 0
+    assert packed.lines() == site.lines()
+    assert len(site.lines()) == left
+    assert not gone or files_with(packed.folder / "segments", f"<{gone}>" if "//" in gone else gone) == []
+    assert not gone or files_with(packed.folder, gone) == files_with(site.folder, gone)
