@@ -152,6 +152,9 @@ class _Values:
 
     def __init__(self, data: Path, wanted: ChartRange) -> None:
         self._wanted = wanted
+        # Buckets are told whole, so the values of the first and the last one are all read.
+        self._from_us = wanted.since_us // BUCKET_US * BUCKET_US
+        self._to_us = (wanted.until_us // BUCKET_US + 1) * BUCKET_US
         self._kept = segments(data / "log")
         self._ends = ends(self._kept)
         self._subjects = (wanted.subject, *wanted.sources)
@@ -188,7 +191,7 @@ class _Values:
 
     def _read_part(self, segment: Segment) -> bool:
         """Whether earlier segments are to be read, too."""
-        wanted, part = self._wanted, _Part(segment)
+        part = _Part(segment)
         self._parts.append(part)
         indexed = self._indexes.of(segment)
         if indexed is None:
@@ -198,13 +201,13 @@ class _Values:
             head, series = indexed
             part.begin_us, part.end_us, part.breaks, part.damage = head.begin_us, head.end_us, head.breaks, head.damage
             to_us = max(head.end_us, head.to_us)
-            if head.from_us > wanted.until_us:
+            if head.from_us >= self._to_us:
                 return True
-            if all(one.complete for one in series) and (head.whole or _has(series, wanted.subject)):
+            if all(one.complete for one in series) and (head.whole or _has(series, self._wanted.subject)):
                 self._take(part, series)
             else:
                 self._scan(part)
-        if not part.begin_us or to_us >= wanted.since_us:
+        if not part.begin_us or to_us >= self._from_us:
             return True
         self._before += 1
         return not self._begin_is_known() and self._before < BEFORE_MAX

@@ -6,6 +6,7 @@ takes. A page reads a bounded part of the log.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Literal, get_args
@@ -37,6 +38,8 @@ LOOKED_UP_MAX = 8
 """Other segments that are read for the origins of what is on a page."""
 _STEPS_MAX = 5
 _TEXT_CHARACTERS_MAX = 400
+_PLAIN = re.compile(r'"[^"\\]*"')
+_OF_READINGS = frozenset(f"<{one}>" for one in (v.HAS_SIMPLE_RESULT, v.RESULT_TIME, v.TIME_PROBLEM, v.NIL_REASON))
 _RESULT, _LIVE = f"<{v.HAS_SIMPLE_RESULT}>", f"<{v.LIVE_OBSERVATION}>"
 _DEVICE_TEXTS = {
     f"<{v.ONLINE}>": {"true": "is online", "false": "is offline"},
@@ -94,7 +97,9 @@ class LabelledNames(Names):
         self._labels = labels
 
     def term(self, term: Term) -> str:
-        return plain(self._labels[term]) if term in self._labels else super().term(term)
+        if term in self._labels:
+            return plain(self._labels[term])
+        return plain(lexical(term)) if _PLAIN.fullmatch(term) else super().term(term)
 
 
 def logbook_of(history: History, wanted: LogbookRange, names: Names) -> Logbook:
@@ -206,7 +211,8 @@ class _Writer:
         for entry in self._commit(record):
             found = True
             yield entry
-        if not found and record.cause is not None and record.cause.kind in ("http", "ws") and (record.a or record.d):
+        by_client = record.cause is not None and record.cause.kind in ("http", "ws")
+        if by_client and not found and any(quad.p not in _OF_READINGS for quad in (*record.a, *record.d)):
             yield self._entry(record, "update", _begin(origin_text(own_link(record), self._names)))
 
     def _commit(self, record: Record) -> Iterator[LogbookEntry]:
