@@ -69,7 +69,7 @@ class Stay(NamedTuple):
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """What `GET /history` tells of values; see docs/interfaces.md."""
+    """What `GET /history` tells of values; see docs/protocol.md."""
 
     kind: str
     step_s: int

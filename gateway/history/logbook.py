@@ -64,7 +64,7 @@ class LogbookRange(msgspec.Struct, frozen=True):
 
 
 class LogbookEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """See docs/interfaces.md. by: kind and id of the cause of the record."""
+    """See docs/protocol.md. by: kind and id of the cause of the record."""
 
     record: str
     time: str
