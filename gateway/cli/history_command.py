@@ -62,7 +62,7 @@ def add_history_command(command: Adder) -> None:
 
 
 def _history(options: argparse.Namespace) -> int:
-    asked = {"name": " ".join(options.name), **_given(options, ("since", "until", "points"))}
+    asked = {"name": " ".join(options.name), **_parameters(options, ("since", "until", "points"))}
     accept = "text/csv" if options.csv else "application/json"
     with call_gateway(options, "GET", f"/history?{urlencode(asked)}", headers={"Accept": accept}) as answer:
         content = answer.read()
@@ -143,7 +143,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 def _logbook(options: argparse.Namespace) -> int:
     names = ("since", "until", "device", "room", "application", "person", "before", "last")
-    asked = [*_given(options, names).items(), *(("kind", kind) for kind in options.kind or ())]
+    asked = [*_parameters(options, names).items(), *(("kind", kind) for kind in options.kind or ())]
     with call_gateway(options, "GET", f"/logbook?{urlencode(asked)}") as answer:
         page = _document(answer.read(), "entries")
     if options.json:
@@ -168,7 +168,7 @@ def plain_line(text: str) -> str:
 # --- both -------------------------------------------------------------------------------------------------------
 
 
-def _given(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+def _parameters(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
     found = {name: getattr(options, name) for name in names}
     for name in ("points", "last"):
         if found.get(name) is not None and found[name] < 1:

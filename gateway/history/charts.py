@@ -52,7 +52,7 @@ class ChartRange(msgspec.Struct, frozen=True):
     sources: tuple[Term, ...] = ()
 
 
-class Span(NamedTuple):
+class UnknownSpan(NamedTuple):
     begin_us: int
     end_us: int
     reason: str
@@ -83,14 +83,14 @@ class Chart(msgspec.Struct, frozen=True):
 def chart_of(data: Path, wanted: ChartRange) -> Chart | None:
     """The chart of a range; None if the log has no value of the subject that may be told. Raises ChangeLogError."""
     found = _Values(data, wanted)
-    found.read()
+    found.load()
     if not found.changes and not found.buckets:
         return None
     actuator = bool(found.changes.keys() & {DESIRED, REPORTED})
     if READING in found.changes and not actuator and found.numeric:
         step_s, points = found.points()
         timeline = found.timeline(READING)
-        gaps = [*found.breaks(), *_without_value(timeline, wanted), *found.unconfirmed(timeline)]
+        gaps = [*found.breaks(), *_without_value(timeline, wanted), *found.unconfirmed_spans(timeline)]
         return Chart("number", step_s, points, [], None, _gap_rows(gaps, wanted), found.complete_since())
     role = DESIRED if actuator else READING
     timeline = found.timeline(role)
@@ -98,17 +98,17 @@ def chart_of(data: Path, wanted: ChartRange) -> Chart | None:
     reported = None
     if actuator:
         reports = found.timeline(REPORTED)
-        gaps += found.unconfirmed(reports)
+        gaps += found.unconfirmed_spans(reports)
         reported = _state_rows(reports, wanted)
     else:
-        gaps += found.unconfirmed(timeline)
+        gaps += found.unconfirmed_spans(timeline)
     return Chart(
         "state", 0, [], _state_rows(timeline, wanted), reported, _gap_rows(gaps, wanted), found.complete_since()
     )
 
 
 @dataclass
-class _Part:
+class _ReadSegment:
     """A segment. begin_us, end_us, breaks: of its records, once they are known; pending: they are not read now."""
 
     segment: Segment
@@ -158,12 +158,12 @@ class _Values:
         self._kept = segments(data / "log")
         self._ends = ends(self._kept)
         self._subjects = (wanted.subject, *wanted.sources)
-        self._parts: list[_Part] = []
+        self._parts: list[_ReadSegment] = []
         self._scanned = 0
         self.changes: dict[str, list[Change]] = {}
         self.buckets: dict[int, tuple[int, float, float, float]] = {}
         self._single: list[tuple[int, float]] = []
-        self._single_parts: list[_Part] = []
+        self._single_parts: list[_ReadSegment] = []
         self.numeric = False
         self._before = 0
         graphs = [name for name in wanted.readable.names or () if name is not None]
@@ -176,7 +176,7 @@ class _Values:
         self._keys |= {key.text(): key for key in (SeriesKey(source, SOURCE) for source in wanted.sources)}
         self._indexes = _Indexes(data, self._keys)
 
-    def read(self) -> None:
+    def load(self) -> None:
         """Reads the segments, newest first, until the value at the begin of the range is known."""
         wanted = self._wanted
         for segment in reversed(self._kept):
@@ -191,7 +191,7 @@ class _Values:
 
     def _read_part(self, segment: Segment) -> bool:
         """Whether earlier segments are to be read, too."""
-        part = _Part(segment)
+        part = _ReadSegment(segment)
         self._parts.append(part)
         indexed = self._indexes.of(segment)
         if indexed is None:
@@ -221,12 +221,12 @@ class _Values:
             any(change[0] <= self._wanted.since_us for change in self.changes[role]) for role in roles
         )
 
-    def _values_of(self, part: _Part, subjects: Sequence[Term]) -> SegmentValues:
+    def _values_of(self, part: _ReadSegment, subjects: Sequence[Term]) -> SegmentValues:
         wanted, segment = self._wanted, part.segment
         span = wanted.since_us, wanted.until_us
         return values_of(segment, self._ends.get(segment.name.epoch), subjects, wanted.newest, span)
 
-    def _scan(self, part: _Part) -> None:
+    def _scan(self, part: _ReadSegment) -> None:
         """Reads the values of a segment from its records, if that is not too much."""
         try:
             size = part.segment.path.stat().st_size
@@ -246,7 +246,7 @@ class _Values:
         part.breaks, part.damage = found.breaks, found.damage
         self._take(part, (series for key, series in found.series.items() if key in self._keys))
 
-    def _take(self, part: _Part, series: Iterable[SegmentSeries]) -> None:
+    def _take(self, part: _ReadSegment, series: Iterable[SegmentSeries]) -> None:
         newest = not self.changes.keys() & {READING}
         for one in series:
             role = self._keys[one.key].role
@@ -326,26 +326,26 @@ class _Values:
         # What began before the loss and is asserted after it is another change.
         return sorted([*found, *lost], key=lambda change: (change[0], change[1] is not None))
 
-    def breaks(self) -> list[Span]:
-        found: list[Span] = []
+    def breaks(self) -> list[UnknownSpan]:
+        found: list[UnknownSpan] = []
         first = next((part for part in self._parts if part.begin_us), None)
         if first is not None and first.segment.begin == self._kept[0].begin != (1, 1):
-            found.append(Span(0, first.begin_us, "removed"))
+            found.append(UnknownSpan(0, first.begin_us, "removed"))
         before_us = 0
         for part in self._parts:
             for one in part.breaks:
-                found.append(Span(one.from_us or before_us or one.to_us, one.to_us, "lost", one.reason))
+                found.append(UnknownSpan(one.from_us or before_us or one.to_us, one.to_us, "lost", one.reason))
             before_us = part.end_us or before_us
         for number, part in enumerate(self._parts):
             before_us = next((one.end_us for one in reversed(self._parts[:number]) if one.end_us), 0)
             after_us = next((one.begin_us for one in self._parts[number + 1 :] if one.begin_us), self._wanted.until_us)
             if part.pending:
-                found.append(Span(before_us, after_us, "pending"))
+                found.append(UnknownSpan(before_us, after_us, "pending"))
             elif part.damage:
-                found.append(Span(part.end_us or before_us, after_us, "lost", part.damage))
+                found.append(UnknownSpan(part.end_us or before_us, after_us, "lost", part.damage))
         return found
 
-    def unconfirmed(self, timeline: Sequence[Change]) -> list[Span]:
+    def unconfirmed_spans(self, timeline: Sequence[Change]) -> list[UnknownSpan]:
         """From the return of a source to the next report; and a value of unknown age."""
         found = []
         times = [change[0] for change in timeline]
@@ -357,11 +357,11 @@ class _Values:
             if value is None or reason or not number or timeline[number - 1][1] is None:
                 continue
             end = bisect_left(ends, at_us)
-            found.append(Span(at_us, ends[end] if end < len(ends) else self._wanted.until_us, "unconfirmed"))
+            found.append(UnknownSpan(at_us, ends[end] if end < len(ends) else self._wanted.until_us, "unconfirmed"))
         for at_us, value, reason in timeline:
             if reason == RETAINED and value is not None:
                 end = bisect_right(ends, at_us)
-                found.append(Span(at_us, ends[end] if end < len(ends) else self._wanted.until_us, "unconfirmed"))
+                found.append(UnknownSpan(at_us, ends[end] if end < len(ends) else self._wanted.until_us, "unconfirmed"))
         return found
 
     def complete_since(self) -> str | None:
@@ -372,7 +372,7 @@ class _Values:
             if part.segment.begin == kept[0].begin and part.begin_us:
                 return _time(part.begin_us)
         indexed = self._indexes.of(kept[0])
-        begin_us = self._values_of(_Part(kept[0]), ()).begin_us if indexed is None else indexed[0].begin_us
+        begin_us = self._values_of(_ReadSegment(kept[0]), ()).begin_us if indexed is None else indexed[0].begin_us
         return _time(begin_us) if begin_us else None
 
 
@@ -383,11 +383,11 @@ def _has(series: Iterable[SegmentSeries], subject: Term) -> bool:
 # --- states ---------------------------------------------------------------------------------------------------
 
 
-def _without_value(timeline: Sequence[Change], wanted: ChartRange) -> Iterator[Span]:
+def _without_value(timeline: Sequence[Change], wanted: ChartRange) -> Iterator[UnknownSpan]:
     for number, (at_us, value, reason) in enumerate(timeline):
         if value is None and reason:
             end = next((change[0] for change in timeline[number + 1 :][:1]), wanted.until_us)
-            yield Span(at_us, end, "no value", reason)
+            yield UnknownSpan(at_us, end, "no value", reason)
 
 
 def _stays(timeline: Sequence[Change], wanted: ChartRange) -> list[Stay]:
@@ -405,7 +405,7 @@ def _stays(timeline: Sequence[Change], wanted: ChartRange) -> list[Stay]:
     return found
 
 
-def _drawn(stays: list[Stay], wanted: ChartRange) -> list[Stay]:
+def _merge_short(stays: list[Stay], wanted: ChartRange) -> list[Stay]:
     """The same with not more than the wanted number: states that are too short to be drawn become one."""
     count = wanted.points
     if len(stays) <= count:
@@ -437,18 +437,18 @@ def _state_rows(timeline: Sequence[Change], wanted: ChartRange) -> list[dict[str
     return [
         {"from": _time(one.begin_us), "to": _time(one.end_us), "value": one.value}
         | ({"changes": one.changes} if one.changes > 1 else {})
-        for one in _drawn(_stays(timeline, wanted), wanted)
+        for one in _merge_short(_stays(timeline, wanted), wanted)
     ]
 
 
-def _gap_rows(gaps: Iterable[Span], wanted: ChartRange) -> list[dict[str, Any]]:
+def _gap_rows(gaps: Iterable[UnknownSpan], wanted: ChartRange) -> list[dict[str, Any]]:
     """Within the range, in order; those of a reason and text that touch are one. The newest, as many as wanted."""
     clipped = []
     for one in gaps:
         begin, end = max(one.begin_us, wanted.since_us), min(one.end_us, wanted.until_us)
         if begin < end:
-            clipped.append(Span(begin, end, one.reason, one.text))
-    found: list[Span] = []
+            clipped.append(UnknownSpan(begin, end, one.reason, one.text))
+    found: list[UnknownSpan] = []
     for one in sorted(clipped, key=lambda span: (span.reason, span.text, span.begin_us)):
         last = found[-1] if found else None
         if last and (last.reason, last.text) == (one.reason, one.text) and one.begin_us <= last.end_us:

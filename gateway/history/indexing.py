@@ -20,9 +20,9 @@ from lamplighter.gateway.history.series_index import (
     IndexFile,
     SegmentSeries,
     SeriesIndex,
+    index_bytes,
     index_files,
     values_of,
-    written,
 )
 from lamplighter.gateway.log.reader import Segment, ends, segments
 from lamplighter.gateway.log.snapshots import Place
@@ -57,7 +57,7 @@ def next_step(data: Path) -> tuple[IndexStep, bytes]:
     folder = data / FOLDER
     obsolete = sorted({path.name for path in folder.iterdir()} - needed) if folder.is_dir() else []
     missing = [segment for begin, segment in sealed.items() if begin not in indexed]
-    made: list[_Table] = []
+    made: list[_SegmentTable] = []
     while missing and not made:
         epoch_ends = ends(sealed.values())
         for segment in _newest_run(missing):
@@ -72,10 +72,10 @@ def next_step(data: Path) -> tuple[IndexStep, bytes]:
     if not made:
         return IndexStep("", False, obsolete), b""
     name = f"{made[0].indexed.epoch}-{made[0].indexed.first:012d}-{made[-1].indexed.last:012d}.idx"
-    return IndexStep(name, True, [one for one in obsolete if one != name]), _written(made)
+    return IndexStep(name, True, [one for one in obsolete if one != name]), _index_bytes(made)
 
 
-class _Table(NamedTuple):
+class _SegmentTable(NamedTuple):
     """What one segment has. series: by key."""
 
     indexed: IndexedSegment
@@ -107,7 +107,7 @@ def _size(segment: Segment) -> int:
     return 0
 
 
-def _table_of(segment: Segment, end: int | None) -> _Table:
+def _table_of(segment: Segment, end: int | None) -> _SegmentTable:
     """Reads a sealed segment. Raises ChangeLogError, OSError."""
     size = segment.path.stat().st_size
     found = values_of(segment, end)
@@ -125,12 +125,12 @@ def _table_of(segment: Segment, end: int | None) -> _Table:
         found.breaks,
         found.damage,
     )
-    return _Table(indexed, sorted(found.series.values(), key=lambda one: one.key))
+    return _SegmentTable(indexed, sorted(found.series.values(), key=lambda one: one.key))
 
 
-def _table_in(index: SeriesIndex) -> _Table:
+def _table_in(index: SeriesIndex) -> _SegmentTable:
     """Of an index of one segment. Raises ValueError if it is damaged."""
-    return _Table(index.head.segments[0], [series.parts[0][1] for series in index.all_series()])
+    return _SegmentTable(index.head.segments[0], [series.parts[0][1] for series in index.all_series()])
 
 
 def _mergeable(files: Sequence[IndexFile]) -> list[IndexFile]:
@@ -146,8 +146,8 @@ def _mergeable(files: Sequence[IndexFile]) -> list[IndexFile]:
     return []
 
 
-def _written(tables: Sequence[_Table]) -> bytes:
+def _index_bytes(tables: Sequence[_SegmentTable]) -> bytes:
     numbered = [[(one.key, number, one) for one in table.series] for number, table in enumerate(tables)]
     rows = groupby(merge(*numbered, key=lambda row: row[:2]), key=lambda row: row[0])
     series = (IndexedSeries(key, [(number, one) for _, number, one in some]) for key, some in rows)
-    return written([table.indexed for table in tables], series)
+    return index_bytes([table.indexed for table in tables], series)

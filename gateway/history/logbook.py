@@ -105,7 +105,7 @@ class LabelledNames(Names):
 def logbook_of(history: History, wanted: LogbookRange, names: Names) -> Logbook:
     """A page. Raises ChangeLogError if the log cannot be read."""
     lines = _Lines(history)
-    writer = _Writer(lines, names)
+    writer = _EntryWriter(lines, names)
     entries: list[LogbookEntry] = []
     scanned = 0
     for segment in reversed(lines.segments):
@@ -185,7 +185,7 @@ class _Lines:
         return None
 
 
-class _Writer:
+class _EntryWriter:
     """Makes the entries of records."""
 
     def __init__(self, lines: _Lines, names: Names) -> None:
@@ -201,7 +201,7 @@ class _Writer:
         if record.timer is not None:
             if record.cause is None or record.cause.kind not in KINDS:  # else it ends the value of a reading
                 yield self._entry(
-                    record, "delay", f"{_begin(self._by(record))} set a delayed update, {self._due(record)}"
+                    record, "delay", f"{_begin(self._by(record))} set a delayed update, {self._due_text(record)}"
                 )
             return
         if record.cancel is not None:
@@ -287,7 +287,7 @@ class _Writer:
     def _by(self, record: Record) -> str:
         return by_text(own_link(record)) or "the gateway"
 
-    def _due(self, record: Record) -> str:
+    def _due_text(self, record: Record) -> str:
         timer = record.timer
         assert timer is not None
         return f"at {timer.at}" if timer.delay_us is None else f"in {timer.delay_us / 1e6:g} s"

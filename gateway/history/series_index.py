@@ -305,7 +305,7 @@ class SeriesIndex:
             raise ValueError(f"damaged: {error}") from error
 
 
-def written(covered: list[IndexedSegment], series: Iterable[IndexedSeries]) -> bytes:
+def index_bytes(covered: list[IndexedSegment], series: Iterable[IndexedSeries]) -> bytes:
     """The bytes of an index. series: by key."""
     blocks: list[tuple[str, int, int]] = []
     content = []

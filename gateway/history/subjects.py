@@ -36,6 +36,7 @@ _LABELLED = (
     f"?s <{v.HOSTS}> ?x",
     f"?x <{v.IN_AREA}> ?s",
     f"?s <{v.LIVE_OBSERVATION}> ?x",
+    f"?s <{v.MADE_BY_SENSOR}> ?x",
 )
 # The readings of the model "latest" and the streams of the model "event" have sensor, property and feature.
 QUERY = (
@@ -183,7 +184,7 @@ class Subjects:
             raise _several(text, some)
         near = get_close_matches(wanted, [one.label.casefold() for one in self.all], LISTED_MAX, 0.5)
         names = [one.label for one in self.all if one.label.casefold() in near] or [one.label for one in self.all]
-        raise UnknownResourceError(f"no reading or actuator is called {text[:100]!r}; {_listed(names)}")
+        raise UnknownResourceError(f"no reading or actuator is called {text[:100]!r}; {_name_list(names)}")
 
     def _words(self, one: Subject) -> str:
         parts = (one.label, one.name, one.area, one.property_name, lexical(one.iri).removeprefix(self._base))
@@ -192,13 +193,13 @@ class Subjects:
     def about(self, text: str) -> set[Term]:
         """All IRIs of the device, feature or part that a text names: of its readings, their streams, and actuators.
         Raises UnknownResourceError."""
-        return self._related(text, lambda one: ((one.host, one.feature, *one.iris), (one.name, one.label)))
+        return self._terms_named(text, lambda one: ((one.host, one.feature, *one.iris), (one.name, one.label)))
 
     def in_room(self, text: str) -> set[Term]:
         """The same for an area."""
-        return self._related(text, lambda one: ((one.area_term,), (one.area,)))
+        return self._terms_named(text, lambda one: ((one.area_term,), (one.area,)))
 
-    def _related(self, text: str, named: _NamedBy) -> set[Term]:
+    def _terms_named(self, text: str, named: _NamedBy) -> set[Term]:
         try:
             term = f"<{full_iri(text, self._base)}>"
         except ConfigurationError:
@@ -212,19 +213,19 @@ class Subjects:
             if term in terms or wanted in (name.casefold() for name in names if name):
                 found.append(one)
         if not found:
-            raise UnknownResourceError(f"nothing is called {text[:100]!r}; {_listed(known)}")
+            raise UnknownResourceError(f"nothing is called {text[:100]!r}; {_name_list(known)}")
         return {term for one in found for term in (*one.iris, one.host, one.feature) if term}
 
 
 def _several(text: str, found: Sequence[Subject]) -> MalformedRequestError:
     names = [f"{one.label} (<{lexical(one.iri)}>)" for one in found]
     return MalformedRequestError(
-        f"{text[:100]!r} names {len(found)} readings or actuators; add a word: {_listed(names)}"
+        f"{text[:100]!r} names {len(found)} readings or actuators; add a word: {_name_list(names)}"
     )
 
 
-def _listed(names: Iterable[str]) -> str:
-    known = sorted(set(names))
+def _name_list(names: Iterable[str]) -> str:
+    known = sorted({name for name in names if name})
     if not known:
         return "there are none yet"
     more = f" and {len(known) - LISTED_MAX} more" if len(known) > LISTED_MAX else ""
@@ -236,7 +237,7 @@ def unit_text(unit: Term | None) -> str | None:
     return None if unit is None else lexical(unit)
 
 
-def undescribed(iri: str) -> Subject:
+def without_description(iri: str) -> Subject:
     """A subject of which the dataset says nothing any more."""
     term = f"<{iri}>"
     return Subject(term, is_actuator=False, label=iri, iris=(term,))

@@ -39,7 +39,7 @@ class HistoryKeeper:
         self._in_thread = in_thread
         self._seen: tuple[int, int] | None = None  # segments that were sealed and removed when all had an index
 
-    async def run(self) -> None:
+    async def keep(self) -> None:
         while True:
             await asyncio.sleep(PAUSE_S)
             try:

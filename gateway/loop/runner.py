@@ -240,7 +240,7 @@ class Runner:
             tasks.create_task(self._take_groups(tasks), name="engine")
             tasks.create_task(self._keep_up(), name="upkeep")
             tasks.create_task(self.log_keeper.run(), name="log keeper")
-            tasks.create_task(self.history_keeper.run(), name="history")
+            tasks.create_task(self.history_keeper.keep(), name="history")
             tasks.create_task(self.figures.health.run(), name="health")
             if self.current.settings.gateway.durability == "interval":
                 tasks.create_task(self._sync_now_and_then(), name="sync")

@@ -88,7 +88,9 @@ async def chart(root: str, query: dict[str, Any]) -> list[list[Any]]:
 
 
 async def test_grafana_gets_the_points_of_its_charts(tmp_path: Path) -> None:
-    by_history, by_sensorthings, by_sparql = (json.loads(text) for text in re.findall(r"```json\n(.*?)```", GRAFANA, re.S))
+    by_history, by_sensorthings, by_sparql = (
+        json.loads(text) for text in re.findall(r"```json\n(.*?)```", GRAFANA, re.S)
+    )
     readings = "".join(
         f"GRAPH <stream/2/2026-11-26T10:{minute}:00Z/0> {{ <point/{minute}> sosa:hasSimpleResult {minute}.5 ; "
         f'sosa:resultTime "2026-11-26T10:{minute}:00Z"^^xsd:dateTime ; sosa:madeBySensor <sensor/2> . '

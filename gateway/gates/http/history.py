@@ -20,7 +20,7 @@ from lamplighter.gateway.gates.http.sparql import select
 from lamplighter.gateway.history.charts import POINTS_DEFAULT, POINTS_MAX, ChartRange
 from lamplighter.gateway.history.explanation import full_iri
 from lamplighter.gateway.history.logbook import ENTRIES_DEFAULT, ENTRIES_MAX, KIND_NAMES, LogbookRange
-from lamplighter.gateway.history.subjects import QUERY, Subject, Subjects, undescribed, unit_text
+from lamplighter.gateway.history.subjects import QUERY, Subject, Subjects, unit_text, without_description
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.page.rows import csv_text
 from lamplighter.gateway.security.callers import Caller
@@ -104,7 +104,7 @@ class HistoryRequests:
             whole = full_iri(iri, self._runner.settings.gateway.base_iri)
         except ConfigurationError as error:
             raise MalformedRequestError(f"iri: {error}") from error
-        return subjects.by_iri(iri) or undescribed(whole)
+        return subjects.by_iri(iri) or without_description(whole)
 
 
 async def subjects_of(runner: Runner, caller: Caller) -> Subjects:
