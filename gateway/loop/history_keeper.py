@@ -18,7 +18,8 @@ from lamplighter.gateway.workers.ad_hoc import Reader
 
 logger = EventLogger(__name__)
 
-PAUSE_S = 2.0
+PAUSE_S, NEXT_S = 10.0, 1.0
+"""Between two looks, and before the next file where one is missing."""
 _AGAIN_S = 60.0
 _HEAD_BYTES_MAX = 16 * 1024 * 1024
 
@@ -40,20 +41,22 @@ class HistoryKeeper:
         self._seen: tuple[int, int] | None = None  # segments that were sealed and removed when all had an index
 
     async def keep(self) -> None:
+        await asyncio.sleep(NEXT_S)
         while True:
-            await asyncio.sleep(PAUSE_S)
             try:
-                await self.turn()
+                more = await self.turn()
+                await asyncio.sleep(NEXT_S if more else PAUSE_S)
             except Exception as error:
                 unexpected = not isinstance(error, (OSError, GatewayError))
                 logger.warning("history index not kept", reason=error, exc_info=unexpected)
                 await asyncio.sleep(_AGAIN_S)
 
-    async def turn(self) -> None:
-        """Makes a file, if one is missing, and removes those that are not needed. Raises OSError, GatewayError."""
+    async def turn(self) -> bool:
+        """Makes a file, if one is missing, and removes those that are not needed. Whether more may be missing. Raises
+        OSError, GatewayError."""
         seen = self._keeper.sealed, self._keeper.evicted
         if seen == self._seen:
-            return
+            return False
         answer = await self._reader.stream(self._write_next, opens_files=True).whole(INDEX_BYTES_MAX + _HEAD_BYTES_MAX)
         head, _, content = answer.partition(b"\n")
         found = _decode(head)
@@ -64,6 +67,7 @@ class HistoryKeeper:
             disk.remove(folder / name)
         if not found.more:
             self._seen = seen
+        return found.more
 
     def _write_next(self, out: BinaryIO) -> None:
         found, content = next_step(self._log.data)
