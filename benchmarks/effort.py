@@ -42,6 +42,7 @@ class Effort:
     idle_updates: int = 100
     idle_turns: int = 80
     scrapes: int = 50
+    history_days: int = 30
     starts: int = 9
     page_streams: int = 1_000
     page_s: float = 20.0
@@ -118,6 +119,7 @@ QUICK = Effort(
     idle_updates=20,
     idle_turns=3,
     scrapes=3,
+    history_days=2,
     starts=1,
     page_streams=50,
     page_s=2.0,

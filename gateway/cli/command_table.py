@@ -105,6 +105,13 @@ COMMANDS = (
         "explain_command:add_explain_command",
         {"explain": "show why an actuator was switched: from the reading to the acknowledgement"},
     ),
+    CommandGroup(
+        "history_command:add_history_command",
+        {
+            "history": "show the past values of a reading or actuator of a running gateway",
+            "logbook": "show what happened, in words, newest first",
+        },
+    ),
     CommandGroup("try_command:add_try_command", {"try": "show what an application would have done in the past"}),
     CommandGroup(
         "security_commands:add_security_commands",

@@ -10,5 +10,5 @@ Effects: ledger (the only place that appends), obligations (what the log still l
 timers), aggregators (of applications), removals (of clients), resumption (resumable subscriptions), evaluations (what
 they cost).
 Start: dataset, recovery, recovery_attempt (what failed starts teach), derivation_start (inference, SHACL shapes).
-upkeep: work for idle time.
+upkeep: work for idle time; history_keeper: the index of past values.
 """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 import json
 import re
 import subprocess
@@ -70,7 +72,11 @@ async def chart(root: str, query: dict[str, Any]) -> list[list[Any]]:
     answer = await http(f"{root}{query['url']}?{target}", options["method"], None, headers)
     assert answer.status == 200, answer.body
     rows = []
-    for found in selected(answer.json, query["root_selector"]):
+    if query["type"] == "csv":
+        answered: Any = list(csv.DictReader(io.StringIO(answer.body.decode())))
+    else:
+        answered = selected(answer.json, query["root_selector"])
+    for found in answered:
         row = []
         for column in query["columns"]:
             value = selected(found, column["selector"])
@@ -82,7 +88,9 @@ async def chart(root: str, query: dict[str, Any]) -> list[list[Any]]:
 
 
 async def test_grafana_gets_the_points_of_its_charts(tmp_path: Path) -> None:
-    by_sensorthings, by_sparql = (json.loads(text) for text in re.findall(r"```json\n(.*?)```", GRAFANA, re.S))
+    by_history, by_sensorthings, by_sparql = (
+        json.loads(text) for text in re.findall(r"```json\n(.*?)```", GRAFANA, re.S)
+    )
     readings = "".join(
         f"GRAPH <stream/2/2026-11-26T10:{minute}:00Z/0> {{ <point/{minute}> sosa:hasSimpleResult {minute}.5 ; "
         f'sosa:resultTime "2026-11-26T10:{minute}:00Z"^^xsd:dateTime ; sosa:madeBySensor <sensor/2> . '
@@ -97,4 +105,7 @@ async def test_grafana_gets_the_points_of_its_charts(tmp_path: Path) -> None:
         points = [[f"2026-11-26T10:{minute}:00+00:00", minute + 0.5] for minute in (10, 20, 30)]
         assert await chart(root, by_sensorthings) == points
         sensor = "http://lamplighter.local/sensor/2"
+        described = "<stream/2> sosa:madeBySensor <sensor/2> ; rdfs:label 'kitchen temperature'"
+        assert (await update(at, f"{PREFIXES} INSERT DATA {{ {described} }}")).status == 200
+        assert await chart(root, by_history) == points
         assert await chart(root, by_sparql) == [[*point, sensor] for point in points]
