@@ -23,8 +23,8 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04X}" for sign in text)
 
 
-def folded(text: str) -> str:
-    """A name as it is compared: case, accents and blanks do not matter, so that Kueche and Küche still differ."""
+def comparable(text: str) -> str:
+    """A name as it is compared: case, accents and blanks do not matter."""
     decomposed = unicodedata.normalize("NFKD", text.casefold())
     plain = "".join(sign for sign in decomposed if not unicodedata.combining(sign))
     return " ".join(plain.split())
@@ -33,11 +33,11 @@ def folded(text: str) -> str:
 def nearest(text: str, names: Iterable[str]) -> list[str]:
     """The names that look most like a text, best first; those that contain it count as alike."""
     # Comparing a text with each of 10,000 names would take a second. Pairs of letters find the ones that may be alike.
-    wanted = folded(text[:_CHARACTERS_MAX])
+    wanted = comparable(text[:_CHARACTERS_MAX])
     pairs = _pairs(wanted)
     candidates = []
     for name in dict.fromkeys(names):
-        other = folded(name[:_CHARACTERS_MAX])
+        other = comparable(name[:_CHARACTERS_MAX])
         shared = len(pairs & _pairs(other))
         if shared:
             candidates.append((shared / (len(other) + len(wanted)), name, other))

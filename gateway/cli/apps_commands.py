@@ -25,7 +25,7 @@ def add_apps_commands(command: Adder) -> None:
     listing = add_mode(modes, "list", "list the applications (also without a subcommand)", _list)
     show = add_mode(modes, "show", "print an application as a JSAP document", _show)
     show.add_argument("name", metavar="NAME", help="of an application")
-    put = add_mode(modes, "put", "add an application, or replace a stored one; it runs at once", _put)
+    put = add_mode(modes, "put", "add an application, or replace a stored one; it runs at once", _store)
     put.add_argument("name", metavar="NAME", help="of the application")
     put.add_argument("file", type=Path, help="its JSAP file")
     put.add_argument("--check", action="store_true", help="only check it; nothing is changed")
@@ -83,7 +83,7 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _put(options: argparse.Namespace) -> int:
+def _store(options: argparse.Namespace) -> int:
     try:
         document = read_file(options.file)
     except OSError as error:

@@ -105,6 +105,7 @@ COMMANDS = (
         "explain_command:add_explain_command",
         {"explain": "show why an actuator was switched: from the reading to the acknowledgement"},
     ),
+    CommandGroup("names_command:add_names_command", {"names": "list the names of devices, their parts and rooms"}),
     CommandGroup(
         "apps_commands:add_apps_commands",
         {"apps": "list, show, add and remove the applications of a running gateway"},

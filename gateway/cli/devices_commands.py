@@ -26,7 +26,7 @@ from lamplighter.gateway.cli.console import confirm, print_json, print_result, s
 from lamplighter.gateway.cli.devices_coap import add_discover_arguments, add_key_arguments, found_devices, make_key
 from lamplighter.gateway.cli.devices_unread import add_unread_arguments, list_unread
 from lamplighter.gateway.cli.endpoint import RunningDataset, add_reach_options
-from lamplighter.gateway.cli.options import add_confirmation, add_json, add_mode
+from lamplighter.gateway.cli.options import add_confirmation, add_json, add_mode, complete_names
 from lamplighter.gateway.devices.decisions import NOT_READ, STATES, Devices, NotDecidedError, Row, StateMismatch, word
 from lamplighter.gateway.devices.listing import DeviceList, decision_json, in_room
 from lamplighter.gateway.texts import did_you_mean, nearest, printable
@@ -39,7 +39,7 @@ def add_devices_commands(command: Adder) -> None:
 
     listing = add_mode(modes, "list", "list the devices (also without a subcommand)", _list)
     listing.add_argument("--state", choices=STATES, help="only devices in this state")
-    listing.add_argument("--room", help="only devices in this room")
+    complete_names(listing.add_argument("--room", help="only devices in this room"), "room")
     discover = add_mode(modes, "discover", "search the network for CoAP devices, and propose them", _discover)
     add_discover_arguments(discover)
     show = add_mode(modes, "show", "show the sensors, actuators and topics of a device", _show)
@@ -47,7 +47,7 @@ def add_devices_commands(command: Adder) -> None:
     adopt = add_mode(modes, "adopt", "use a device: its readings are stored, and its actuators can be switched", _adopt)
     adopt.add_argument("device", nargs="?", metavar="ID", help="identity or name, or a part that only one device has")
     adopt.add_argument("--all", action="store_true", help="all proposed devices")
-    adopt.add_argument("--room", help="the room or place of the device, such as Kitchen")
+    complete_names(adopt.add_argument("--room", help="the room or place of the device, such as Kitchen"), "room")
     ignore = add_mode(modes, "ignore", "ignore a device: it is not proposed again", _ignore)
     _add_device(ignore)
     rename = add_mode(modes, "rename", "give a device a name, a room, or both; its IRIs stay", _rename)
@@ -95,7 +95,8 @@ def add_devices_commands(command: Adder) -> None:
 
 
 def _add_device(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("device", metavar="ID", help="identity or name, or a part that only one device has")
+    text = "name or identity, or a part that only one device has"
+    complete_names(parser.add_argument("device", metavar="NAME", help=text), "device")
 
 
 class _CalledDataset:

@@ -38,7 +38,7 @@ def _init(options: argparse.Namespace) -> int:
         _ask(options, template)
     values = {one.name: getattr(options, value_name(one)) for one in options_of(template)}
     if options.run:
-        return _put(options, {name: value for name, value in values.items() if value is not None})
+        return _store(options, {name: value for name, value in values.items() if value is not None})
     options.data = None
     config = config_file(options)
     settings, folder = read_settings(config), config_folder(options)
@@ -83,7 +83,7 @@ def _print(
         print(f"  {line}")
 
 
-def _put(options: argparse.Namespace, values: Values) -> int:
+def _store(options: argparse.Namespace, values: Values) -> int:
     """Has the running gateway make it."""
     options.data = None
     body = {"name": options.name, "values": values, "put": True, "replace": options.force}

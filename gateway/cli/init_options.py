@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lamplighter.gateway.cli.endpoint import add_reach_options
-from lamplighter.gateway.cli.options import add_json
+from lamplighter.gateway.cli.options import add_json, complete_names
 from lamplighter.gateway.templates.catalogue import TEMPLATES, Template
 from lamplighter.gateway.templates.options import Option, options_of
 
@@ -55,7 +55,7 @@ def _declare_option(group: argparse._ArgumentGroup, option: Option) -> None:
     text = option.help + ("; repeatable" if option.repeatable else "")
     if option.default is not None:
         text += f" (default: {option.default})"
-    group.add_argument(
+    argument = group.add_argument(
         f"--{option.name}",
         dest=value_name(option),
         action="append" if option.repeatable else "store",
@@ -63,6 +63,8 @@ def _declare_option(group: argparse._ArgumentGroup, option: Option) -> None:
         metavar=None if option.choices else _METAVARS.get(option.type, "NAME"),
         help=text,
     )
+    if option.type in ("actuator", "sensor", "room"):
+        complete_names(argument, option.type)
 
 
 def value_name(option: Option) -> str:

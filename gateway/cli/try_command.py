@@ -14,15 +14,18 @@ from lamplighter.engine.tables import count_text
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.commands import opened_history
 from lamplighter.gateway.cli.console import print_json
-from lamplighter.gateway.cli.options import add_json, config_folder
+from lamplighter.gateway.cli.options import add_json, config_folder, settings_and_data
+from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.history.rehearsal_outcome import act_lines, begin_of, rehearse
 from lamplighter.gateway.state.applications import Application, load_application
+from lamplighter.gateway.state.stored_applications import StoredApplications
+from lamplighter.gateway.texts import did_you_mean, nearest
 
 
 def add_try_command(command: Adder) -> None:
     trying = command("try", _try)
-    trying.add_argument("file", help="a JSAP file, or the name of one in apps/")
+    trying.add_argument("file", help="a JSAP file, or the name of one in apps/ or of a stored application")
     trying.add_argument(
         "--since",
         default="P1D",
@@ -72,5 +75,12 @@ def _application(options: argparse.Namespace) -> Application:
     if not path.is_file() and named.is_file():
         path = named
     if not path.is_file():
-        raise ConfigurationError(f"{options.file}: there is no such file, and no {named}")
+        _, data = settings_and_data(options)
+        stored = StoredApplications(data, Disk())
+        one = stored.get(options.file)
+        if one is not None:
+            return one.application()
+        known = [one.name for one in stored.applications] + [one.stem for one in named.parent.glob("*.jsap")]
+        hint = did_you_mean(nearest(options.file, known))
+        raise ConfigurationError(f"{options.file}: there is no such file, and no {named}, and none is stored{hint}")
     return load_application(path)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from lamplighter.engine.errors import UnknownResourceError
 from lamplighter.engine.terms import Term, lexical
-from lamplighter.gateway.texts import did_you_mean, folded, nearest, printable
+from lamplighter.gateway.texts import comparable, did_you_mean, nearest, printable
 from lamplighter.ontology.vocabulary import (
     ACTUATOR,
     AREA,
@@ -36,9 +36,12 @@ from lamplighter.ontology.vocabulary import (
 Kind = Literal["device", "actuator", "sensor", "room"]
 KINDS: Sequence[Kind] = ("device", "actuator", "sensor", "room")
 CANDIDATES_MAX = 5
+SWITCHED = ("cover", "fan", "light", "lock", "siren", "switch", "valve")
+"""What is switched of a device that has further actuators, such as brightness."""
 _TYPES: dict[str, Kind] = {DEVICE: "device", ACTUATOR: "actuator", SENSOR: "sensor", AREA: "room"}
 _FOLDERS = {"device": "device/", "actuator": "actuator/", "sensor": "sensor/", "room": "area/"}
 _CAPTURE = re.compile(r"\{[^{}]*\}")
+_PATH = re.compile(r"[A-Za-z0-9._~%/-]+")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^ ]*")
 
 QUERY = f"""\
@@ -51,7 +54,7 @@ SELECT ?thing ?type ?label ?property ?host ?hostLabel ?room WHERE {{
   OPTIONAL {{ ?thing <{IN_AREA}>|(^<{HOSTS}>/<{IN_AREA}>)|(^<{MADE_BY_SENSOR}>/<{HAS_FEATURE_OF_INTEREST}>) ?place .
     ?place <{RDF_TYPE}> <{AREA}> ; <{RDFS_LABEL}> ?room }}
 }}"""
-"""What the dataset names. A row is read by `Directory.of`."""
+"""What the dataset names. A row is read by `NameDirectory.of`."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class UnknownNameError(UnknownResourceError):
         self.ambiguous = ambiguous
 
 
-class Directory:
+class NameDirectory:
     """What can be named. things: by kind and name. base: the base IRI. patterns: of what rules with captures name."""
 
     def __init__(
@@ -91,11 +94,15 @@ class Directory:
     ) -> None:
         self._base = base
         self._patterns = patterns
-        self.things = sorted(dict.fromkeys(things), key=lambda one: (KINDS.index(one.kind), folded(one.name), one.id))
+        self.things = sorted(
+            dict.fromkeys(things), key=lambda one: (KINDS.index(one.kind), comparable(one.name), one.id)
+        )
         self._by_iri = {one.iri: one for one in self.things}
 
     @classmethod
-    def of(cls, rows: Iterable[Sequence[Term | None]], base: str, ruled: Iterable[tuple[Kind, str]] = ()) -> Directory:
+    def of(
+        cls, rows: Iterable[Sequence[Term | None]], base: str, ruled: Iterable[tuple[Kind, str]] = ()
+    ) -> NameDirectory:
         """rows: of `QUERY`. ruled: kind and IRI of what mapping rules name, which may not have reported yet; with
         captures such as ``{room}``."""
         found: dict[tuple[str, str], NamedThing] = {}
@@ -129,14 +136,14 @@ class Directory:
         self, kinds: Collection[str], properties: Collection[str] = (), room: str | None = None, search: str = ""
     ) -> list[NamedThing]:
         """Those of some kinds. properties: that fit; room: its name or IRI; search: a part of a name, id or room."""
-        wanted, place = folded(search), None if room is None else folded(self._room_name(room))
+        wanted, place = comparable(search), None if room is None else comparable(self._room_name(room))
         return [
             one
             for one in self.things
             if one.kind in kinds
             and (not properties or one.property in properties)
-            and (place is None or folded(one.room or "") == place)
-            and (not wanted or any(wanted in folded(text) for text in (one.name, one.id, one.room or "")))
+            and (place is None or comparable(one.room or "") == place)
+            and (not wanted or any(wanted in comparable(text) for text in (one.name, one.id, one.room or "")))
         ]
 
     def _room_name(self, room: str) -> str:
@@ -168,17 +175,29 @@ class Directory:
                 raise UnknownNameError(problem, found[:CANDIDATES_MAX], ambiguous=True)
         raise self._unknown(text, kind, things, properties)
 
+    def find_actuator(self, text: str) -> tuple[str | None, str]:
+        """The IRI of the actuator that a text names, None for an IRI or a path that the dataset does not know; and the
+        end of a message that nothing is known of such a path. Raises UnknownNameError for what cannot be a path."""
+        if text[:1] in ("<", ":") or _SCHEME.fullmatch(text):
+            return None, ""
+        try:
+            return self.resolve(text, "actuator", SWITCHED).iri, ""
+        except UnknownNameError as error:
+            if error.ambiguous or not _PATH.fullmatch(text):
+                raise
+            return None, did_you_mean(one.name for one in error.candidates) or "; `lamplighter names` lists all"
+
     def _ways(
         self, text: str, things: Sequence[NamedThing], properties: Collection[str]
     ) -> Iterable[Sequence[NamedThing]]:
-        exact, loose = _exact(text), folded(text)
+        exact, loose = _exact(text), comparable(text)
         if not loose:
             return
         fitting = [one for one in things if not properties or one.property in properties] or things
         yield [one for one in things if _exact(one.name) == exact]
         yield [one for one in fitting if _exact(one.device_name) == exact or one.device == text]
-        yield [one for one in things if folded(one.name) == loose]
-        yield [one for one in fitting if folded(one.device_name) == loose]
+        yield [one for one in things if comparable(one.name) == loose]
+        yield [one for one in fitting if comparable(one.device_name) == loose]
 
     def _unknown(
         self, text: str, kind: Kind, things: Sequence[NamedThing], properties: Collection[str]

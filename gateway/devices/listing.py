@@ -17,7 +17,7 @@ from lamplighter.engine.errors import UnknownResourceError
 from lamplighter.engine.protocol import MessagePlace
 from lamplighter.engine.terms import Term, lexical
 from lamplighter.gateway.devices.decisions import DeviceDataset, Devices
-from lamplighter.gateway.texts import did_you_mean, folded, nearest, printable
+from lamplighter.gateway.texts import comparable, did_you_mean, nearest, printable
 from lamplighter.ontology.vocabulary import (
     HAS_SIMPLE_RESULT,
     HOSTS,
@@ -37,11 +37,11 @@ PLACES_MAX = 32  # topics and resources of a device whose messages are shown
 
 def in_room(entries: Sequence[Entry], room: str) -> list[Entry]:
     """The devices in a room. room: its name, or the path or IRI of its area. Raises UnknownResourceError."""
-    wanted = folded(room)
+    wanted = comparable(room)
     found = [
         entry
         for entry in entries
-        if entry.area and (folded(entry.area) == wanted or room.endswith(f"area/{segment(entry.area)}"))
+        if entry.area and (comparable(entry.area) == wanted or room.endswith(f"area/{segment(entry.area)}"))
     ]
     if not found:
         hint = did_you_mean(nearest(room, (entry.area for entry in entries if entry.area)))

@@ -42,7 +42,7 @@ class FileConflictError(RequestError):
     status = 409
 
 
-class Declared(NamedTuple):
+class ChangedApplication(NamedTuple):
     """What became of a change. created, changed: whether it is new, and whether it differs from what was there; place:
     of the last record behind it."""
 
@@ -51,7 +51,7 @@ class Declared(NamedTuple):
     place: Place
 
 
-class Declarations:
+class ApplicationDeclarations:
     """Changes the applications that run. declared: is updated with each change. stored: the file of those that are not
     in ``apps/``. faults: why some of these do not run, by name."""
 
@@ -87,28 +87,28 @@ class Declarations:
 
         await self._in_turn(reload())
 
-    async def put(self, application: StoredApplication) -> Declared:
+    async def store(self, application: StoredApplication) -> ChangedApplication:
         """Stores an application that can be read, and has it begin; the outcome is there when that is durable.
 
         Raises FileConflictError, JsapError, LimitExceededError; ChangeLogError, behind which it may be stored, and then
         begins before the next request."""
 
-        async def put() -> Declared:
+        async def change() -> ChangedApplication:
             name = application.name
             self._check_no_file(name, f"edit apps/{name}.jsap and reload the gateway, or choose another name")
             before = self.stored.get(name)
             if before is not None and before == msgspec.structs.replace(application, changed=before.changed):
-                return Declared(False, False, await self._take({name}))
+                return ChangedApplication(False, False, await self._take({name}))
             others = [one for one in self.stored.applications if one.name != name]
             await self._store([*others, application])
             changed = before is None or before.profile != application.profile
-            return Declared(before is None, changed, await self._take({name}))
+            return ChangedApplication(before is None, changed, await self._take({name}))
 
         await asyncio.to_thread(application.application)  # it is known to be readable before anything is changed
-        return await self._in_turn(put())
+        return await self._in_turn(change())
 
     async def remove(self, name: str) -> Place | None:
-        """Ends a stored application; None if there is none. Its delayed updates stay pending. Raises as `put`."""
+        """Ends a stored application; None if there is none. Its delayed updates stay pending. Raises as `store`."""
 
         async def remove() -> Place | None:
             if self.stored.get(name) is None:
@@ -133,11 +133,11 @@ class Declarations:
     async def _in_turn(self, change: Coroutine[None, None, _Outcome]) -> _Outcome:
         """One change after another, each to its end: file and loop must not differ because a client went away."""
 
-        async def run() -> _Outcome:
+        async def whole() -> _Outcome:
             async with self._changing:
                 return await change
 
-        return await asyncio.shield(asyncio.ensure_future(run()))
+        return await asyncio.shield(asyncio.ensure_future(whole()))
 
     def _check_no_file(self, name: str, remedy: str) -> None:
         if name in self.declared.files:

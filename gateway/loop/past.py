@@ -182,8 +182,11 @@ class Past:
             return _encode(page(map(_record, lines), newest, wanted.quads))
         return await self._answer_of(lambda history: _encode(page_of(history, wanted, newest)), caller)
 
-    async def explanation(self, name: str, until: datetime | None, caller: Caller = ANYBODY) -> bytes:
-        """Why an actuator was switched (`Explainer.explain`), as JSON. name: as `full_iri` takes it.
+    async def explanation(
+        self, name: str, until: datetime | None, caller: Caller = ANYBODY, unknown: str = ""
+    ) -> bytes:
+        """Why an actuator was switched (`Explainer.explain`), as JSON. name: as `full_iri` takes it. unknown: the end
+        of the error for a name of which the log has nothing; empty: then the explanation is empty.
 
         Raises MalformedRequestError, UnknownResourceError, QueueFullError, LimitExceededError.
         """
@@ -194,7 +197,10 @@ class Past:
             raise MalformedRequestError(str(error)) from error
 
         def find(history: History) -> bytes:
-            return _encode(as_json(self._explainer(history).explain(iri, until), Names(base_iri)))
+            explanation = self._explainer(history).explain(iri, until)
+            if unknown and not explanation.links:
+                raise UnknownResourceError(f"{name}: the log has nothing of it{unknown}")
+            return _encode(as_json(explanation, Names(base_iri)))
 
         return await self._answer_of(find, caller)
 

@@ -31,7 +31,7 @@ from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.clock_commits import ClockCommits
 from lamplighter.gateway.loop.dataset import LiveDataset
-from lamplighter.gateway.loop.declarations import Declarations
+from lamplighter.gateway.loop.declarations import ApplicationDeclarations
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.delivered import DeliveredSubscriptions, QueuedRenewal
 from lamplighter.gateway.loop.derivation_start import InferenceStart, ValidationStart
@@ -135,7 +135,7 @@ class Runner:
         self._aggregators = Aggregators(engine, current, reports, self._obligations)
         self._reactions = reactions = Reactions(self._obligations, outcomes, ledger, self._aggregators, delays, queue)
         self._knowledge.stored = stored = StoredApplications(log.data, log.disk)
-        self.declarations = Declarations(applications, stored, queue, ledger, self._aggregators, reactions)
+        self.declarations = ApplicationDeclarations(applications, stored, queue, ledger, self._aggregators, reactions)
         self.applications = declared = self.declarations.declared
         outcomes.declare(declared, declared.declared)
         self._subscribers = Subscribers(ledger, reactions, self._resumption, self._dry_runs, queue, current)

@@ -16,14 +16,11 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.gates.apis import Api, ApiContext, api_headers, apis
-from lamplighter.gateway.gates.http.applications import ApplicationRequests
 from lamplighter.gateway.gates.http.gate import http_gate
 from lamplighter.gateway.gates.http.mapping import MappingRequests
 from lamplighter.gateway.gates.http.messages import MessageRequests
-from lamplighter.gateway.gates.http.names import NameRequests
 from lamplighter.gateway.gates.http.page import PAGE
 from lamplighter.gateway.gates.http.resources import resources_path
-from lamplighter.gateway.gates.http.templates import TemplateRequests
 from lamplighter.gateway.gates.listeners import HANDSHAKES_MAX
 from lamplighter.gateway.gates.opening import Gates, Protection
 from lamplighter.gateway.gates.outbox import SendBudget
@@ -199,9 +196,6 @@ async def _serve(
     settings = configuration.settings
     mapping = MappingRequests(runner, configuration.folder / "mapping")
     messages = MessageRequests(runner, mapping)
-    applications = ApplicationRequests(runner, configuration.folder)
-    names = NameRequests(runner, configuration.folder)
-    templates = TemplateRequests(runner, names, applications)
     send_budget = SendBudget(settings.websocket.unsent_bytes_max)
     context = ApiContext(
         runner,
@@ -224,13 +218,11 @@ async def _serve(
             gates.gatekeeper,
             gates.browsers,
             subscribe_at=gates.addresses.subscribe,
+            folder=configuration.folder,
             routes=[
                 *gates.routes,
                 mapping.route,
                 *messages.routes,
-                *applications.routes,
-                *templates.routes,
-                names.route,
                 *(route for door in api_list for route in door.routes()),
             ],
             prefix=gates.prefix,

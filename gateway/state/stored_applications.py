@@ -41,7 +41,7 @@ class StoredApplication(msgspec.Struct, frozen=True):
         return parse_application(self.name, self.profile.encode())
 
 
-class _Document(msgspec.Struct, frozen=True):
+class _ApplicationsFile(msgspec.Struct, frozen=True):
     format: int = 1
     applications: list[StoredApplication] = []
 
@@ -53,7 +53,7 @@ class StoredApplications:
         """Raises ConfigurationError if the file is damaged, or a newer version wrote it."""
         self._path = data / FILE
         self._disk = disk
-        self._file: StateFile[_Document] = StateFile(self._path, _Document, _CURE)
+        self._file: StateFile[_ApplicationsFile] = StateFile(self._path, _ApplicationsFile, _CURE)
         document = self._file.read()
         self.applications: Sequence[StoredApplication] = () if document is None else tuple(document.applications)
 
@@ -66,7 +66,7 @@ class StoredApplications:
         after = tuple(sorted(applications, key=lambda one: one.name))
         check_amount(after)
         try:
-            self._disk.write_file(self._path, [self._file.encode(_Document(applications=list(after)))])
+            self._disk.write_file(self._path, [self._file.encode(_ApplicationsFile(applications=list(after)))])
         except OSError as error:
             hint = "free some space; nothing was changed"
             raise ChangeLogError(str(error.strerror), path=self._path, hint=hint) from error

@@ -14,7 +14,7 @@ from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.files import text_rules
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, PayloadError
 from lamplighter.engine.terms import iri, literal
-from lamplighter.gateway.devices.directory import Directory, Kind, NamedThing, UnknownNameError
+from lamplighter.gateway.devices.directory import Kind, NameDirectory, NamedThing, UnknownNameError
 from lamplighter.gateway.local_time.times import TimeOfDay
 from lamplighter.gateway.state.delayed import delay_us
 from lamplighter.gateway.state.stored_applications import check_name
@@ -115,7 +115,9 @@ class MadeApplication:
         return mapping_text(self.tables, f"Devices of apps/{self.choice.name}.jsap. docs/devices.md explains the keys.")
 
 
-def make(template_name: str, name: str, values: Values, base_iri: str, directory: Directory | None) -> MadeApplication:
+def make(
+    template_name: str, name: str, values: Values, base_iri: str, directory: NameDirectory | None
+) -> MadeApplication:
     """The application of these values. directory: what names mean; None: there is no gateway that knows, so a name is a
     path. Raises ValueFaultsError, which names all faults."""
     template = TEMPLATES[template_name]
@@ -135,7 +137,7 @@ class _Maker:
     _options: Mapping[str, Option]
     _values: Values
     _base: str
-    _directory: Directory | None
+    _directory: NameDirectory | None
     faults: list[ValueFault] = field(default_factory=list)
     resolved: dict[str, list[tuple[str, NamedThing]]] = field(default_factory=dict)
 
@@ -233,13 +235,13 @@ class _Maker:
         found = []
         for text in self._texts(option):
             kind = cast(Kind, self._options[option].type)
-            thing = self._named(option, kind, text, new=new)
+            thing = self._thing(option, kind, text, new=new)
             if thing is not None:
                 found.append(thing.iri)
                 self.resolved.setdefault(option, []).append((text, thing))
         return found
 
-    def _named(self, option: str, kind: Kind, text: str, *, new: bool) -> NamedThing | None:
+    def _thing(self, option: str, kind: Kind, text: str, *, new: bool) -> NamedThing | None:
         wanted = self._options[option]
         if self._directory is not None:
             try:

@@ -55,12 +55,12 @@ class ApplicationRequests:
         return JsonAnswer({"total": len(found), "applications": list(found.values())}, headers=HEADERS)
 
     async def one(self, request: Request, caller: Caller) -> Response:
-        """Raises QueueFullError while too many changes wait; otherwise as `Declarations`."""
+        """Raises QueueFullError while too many changes wait; otherwise as `ApplicationDeclarations`."""
         name: str = request.scope["below"]
         if request.method == "PUT":
             document = await small_body(request, PROFILE_BYTES_MAX)
             async with self._turns.turn(caller):
-                return await self.put(name, document, caller, check=parameters(request).flag("check"))
+                return await self.store(name, document, caller, check=parameters(request).flag("check"))
         if request.method == "DELETE":
             return await self._remove(name, caller)
         facts = self._facts().get(name)
@@ -70,7 +70,7 @@ class ApplicationRequests:
             {**facts, **await self._document(name), "delayed": self._runner.declarations.pending(name)}, headers=HEADERS
         )
 
-    async def put(
+    async def store(
         self,
         name: str,
         document: bytes,
@@ -81,7 +81,7 @@ class ApplicationRequests:
         values: dict[str, Any] | None = None,
     ) -> Response:
         """Checks a document as `lamplighter check` does, and stores it. check: only checks it. template, values: what
-        it was made from. Raises MalformedRequestError for a bad name; as `Declarations.put`."""
+        it was made from. Raises MalformedRequestError for a bad name; as `ApplicationDeclarations.store`."""
         try:
             check_name(name)
         except ConfigurationError as error:
@@ -95,7 +95,7 @@ class ApplicationRequests:
             return JsonAnswer(_answer(name, created=known is None, changed=False), headers=HEADERS)
         now = iso(self._runner.log.clock.wall())
         application = StoredApplication(name, document.decode(), now, template, values or {})
-        done = await self._runner.declarations.put(application)
+        done = await self._runner.declarations.store(application)
         if done.changed:
             audit("application put", name=name, client=caller.client, record=label(done.place))
         facts = self._facts()[name]

@@ -21,7 +21,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 
 if TYPE_CHECKING:  # it loads the adapters, which a gateway without devices does not need
-    from lamplighter.gateway.devices.directory import Directory
+    from lamplighter.gateway.devices.directory import NameDirectory
 
 ROWS_BYTES_MAX = 64 * 1024 * 1024
 AT_ONCE_MAX, WAITING_MAX = 2, 64
@@ -58,18 +58,18 @@ class NameRequests:
         listed = [one.members() for one in found[:limit]]
         return JsonAnswer({"total": len(found), "names": listed}, headers={"Cache-Control": "no-store"})
 
-    async def directory(self, caller: Caller) -> Directory:
+    async def directory(self, caller: Caller) -> NameDirectory:
         """What can be named now, whatever graphs the operator may read."""
         from lamplighter.adapters.mapping.dataset_rules import QUERY as RULES
-        from lamplighter.gateway.devices.directory import QUERY, Directory
+        from lamplighter.gateway.devices.directory import QUERY, NameDirectory
         from lamplighter.gateway.devices.ruled import names_of_files, names_of_rows
 
         everything, base = replace(caller, access=FULL), self._runner.settings.gateway.base_iri
         rows = await select(self._runner, everything, QUERY, ROWS_BYTES_MAX)
         rules = await select(self._runner, everything, RULES, ROWS_BYTES_MAX)
 
-        def build() -> Directory:
+        def build() -> NameDirectory:
             ruled = [*names_of_rows(rules, base), *names_of_files(self._folder / "mapping", base)]
-            return Directory.of(rows, base, ruled)
+            return NameDirectory.of(rows, base, ruled)
 
         return await asyncio.to_thread(build)

@@ -71,7 +71,7 @@ class TemplateRequests:
 
     async def make(self, request: Request, caller: Caller) -> Response:
         """Raises QueueFullError while too many requests wait, UnknownResourceError; otherwise as
-        `ApplicationRequests.put`."""
+        `ApplicationRequests.store`."""
         from lamplighter.gateway.templates.catalogue import TEMPLATES, profile_text
         from lamplighter.gateway.templates.notes import lacking_settings
         from lamplighter.gateway.templates.values import ValueFaultsError, make
@@ -97,7 +97,7 @@ class TemplateRequests:
                 tried = msgspec.Raw(await self._runner.past.rehearsal(application, asked.since, caller))
             put = None
             if asked.put:
-                put = await self._put(request, caller, made, template, asked.values, document)
+                put = await self._store(request, caller, made, template, asked.values, document)
                 if put.status_code >= 400:
                     return put
         answer = {
@@ -117,7 +117,7 @@ class TemplateRequests:
         }
         return JsonAnswer(answer, 200 if put is None else put.status_code, HEADERS)
 
-    async def _put(
+    async def _store(
         self,
         request: Request,
         caller: Caller,
@@ -131,7 +131,7 @@ class TemplateRequests:
         for text in (made.rules_update, made.coap_update):
             if text:
                 await self._runner.updates.update(UpdateCall(text, cause(request, caller), caller=everything))
-        return await self._applications.put(made.choice.name, document, caller, template=template, values=values)
+        return await self._applications.store(made.choice.name, document, caller, template=template, values=values)
 
 
 def _refusal(error: ValueFaultsError) -> Refusal:

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from lamplighter.engine.terms import literal
-from lamplighter.gateway.devices.directory import Directory, Kind, NamedThing, UnknownNameError
+from lamplighter.gateway.devices.directory import Kind, NameDirectory, NamedThing, UnknownNameError
 from lamplighter.gateway.devices.ruled import names_of_files, names_of_rows
-from lamplighter.gateway.texts import folded, nearest
+from lamplighter.gateway.texts import comparable, nearest
 
 BASE = "http://lamplighter.local/"
 
@@ -24,7 +24,7 @@ def device(identity: str, name: str, room: str | None = None, *parts: tuple[Kind
 
 
 LAMP = (("actuator", "light", "light"), ("actuator", "brightness", "brightness"), ("sensor", "linkQuality", "signal"))
-HOUSE = Directory(
+HOUSE = NameDirectory(
     [
         *device("zigbee2mqtt/0x00158d0001", "Wohnzimmer/Decke links", "Wohnzimmer", *LAMP),
         *device("zigbee2mqtt/0x00158d0002", "Wohnzimmer/Decke rechts", "Wohnzimmer", *LAMP),
@@ -109,7 +109,7 @@ def test_what_rules_name_exists_before_it_reports(tmp_path: object) -> None:
     rules = literal('{"command": {"actuator": "actuator/attic", "topic": "attic/set"}}')
     ruled = [*names_of_rows([(rules, rules), (rules, literal("[")), (rules, None)], BASE)]
     ruled += [("sensor", f"{BASE}sensor/{{room}}/{{n}}")]
-    directory = Directory.of([], BASE, ruled)
+    directory = NameDirectory.of([], BASE, ruled)
     assert directory.resolve("attic", "actuator").iri == f"{BASE}actuator/attic"
     assert directory.resolve("sensor/kitchen/1", "sensor").iri == f"{BASE}sensor/kitchen/1"
     assert directory.resolve("kitchen/1", "sensor").iri == f"{BASE}sensor/kitchen/1"
@@ -143,5 +143,5 @@ def test_the_nearest_of_many_names_take_little() -> None:
     assert nearest("Kuche Lamp 417", names)[0] == "Küche Lampe 417"
     few = time.process_time()
     for _ in range(3):
-        [folded(name) for name in names]
+        [comparable(name) for name in names]
     assert few - begun < 20 * (time.process_time() - few), "some times the work of folding them"

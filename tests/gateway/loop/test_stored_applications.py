@@ -12,7 +12,7 @@ import pytest
 
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, LimitExceededError
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.loop.declarations import Declarations, FileConflictError
+from lamplighter.gateway.loop.declarations import ApplicationDeclarations, FileConflictError
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import parse_application
@@ -49,21 +49,21 @@ def stored(name: str, result: str = "seen", *, delay: str = "", **members: Any) 
     return StoredApplication(name, json.dumps(document))
 
 
-def names(declarations: Declarations) -> list[str]:
+def names(declarations: ApplicationDeclarations) -> list[str]:
     return [one.name for one in declarations.declared]
 
 
 async def test_it_begins_goes_on_after_a_restart_changes_and_ends(tmp_path: Path) -> None:
     async with recovered_runner(tmp_path) as runner:
         await come(runner, "before")
-        done = await runner.declarations.put(stored("a"))
+        done = await runner.declarations.store(stored("a"))
         assert (done.created, done.changed, done.place) == (True, True, (1, 2))
         await come(runner, "one")
         assert notes(runner) == {"one"}
     async with recovered_runner(tmp_path) as runner:
         await come(runner, "two")
         assert notes(runner) == {"one", "two"}
-        done = await runner.declarations.put(stored("a", "known"))
+        done = await runner.declarations.store(stored("a", "known"))
         assert (done.created, done.changed) == (False, True)
         await come(runner, "three")
         assert (notes(runner), notes(runner, "known")) == ({"one", "two"}, {"three"})
@@ -78,15 +78,15 @@ async def test_it_begins_goes_on_after_a_restart_changes_and_ends(tmp_path: Path
 
 async def test_the_same_again_changes_nothing_and_a_stopped_one_begins_again(tmp_path: Path) -> None:
     async with recovered_runner(tmp_path) as runner:
-        await runner.declarations.put(stored("a"))
-        await runner.declarations.put(stored("b", "other"))
+        await runner.declarations.store(stored("a"))
+        await runner.declarations.store(stored("b", "other"))
         before = runner.log.sequence
-        assert not (await runner.declarations.put(stored("a"))).changed
+        assert not (await runner.declarations.store(stored("a"))).changed
         assert runner.log.sequence == before
         for app, _ in list(runner._aggregators.subscriptions.values()):
             runner._aggregators.stop(app, "it was stopped by this test")
         await idle(runner)
-        await runner.declarations.put(stored("a"))
+        await runner.declarations.store(stored("a"))
         await come(runner, "one")
         assert (notes(runner), notes(runner, "other")) == ({"one"}, set()), "only the one that was put"
     assert sorted(beginnings(tmp_path)[:4]) == ["a", "a+", "b", "b+"] and beginnings(tmp_path)[4:] == ["a+"]
@@ -95,8 +95,8 @@ async def test_the_same_again_changes_nothing_and_a_stopped_one_begins_again(tmp
 async def test_delayed_updates_of_a_removed_one_stay(tmp_path: Path) -> None:
     clock = FakeClock()
     async with recovered_runner(tmp_path, clock) as runner:
-        await runner.declarations.put(stored("a", delay="PT30S"))
-        await runner.declarations.put(stored("ab", "other", delay="PT30S"))
+        await runner.declarations.store(stored("a", delay="PT30S"))
+        await runner.declarations.store(stored("ab", "other", delay="PT30S"))
         await come(runner, "one", "two")
         assert (runner.declarations.pending("a"), runner.declarations.pending("ab")) == (2, 2)
         await runner.declarations.remove("a")
@@ -109,10 +109,10 @@ async def test_delayed_updates_of_a_removed_one_stay(tmp_path: Path) -> None:
 async def test_a_file_is_not_changed_and_takes_precedence(tmp_path: Path) -> None:
     async with recovered_runner(tmp_path, applications=[follower("a", "file")]) as runner:
         with pytest.raises(FileConflictError, match=r"edit apps/a\.jsap and reload"):
-            await runner.declarations.put(stored("a"))
+            await runner.declarations.store(stored("a"))
         with pytest.raises(FileConflictError, match=r"remove apps/a\.jsap"):
             await runner.declarations.remove("a")
-        await runner.declarations.put(stored("b"))
+        await runner.declarations.store(stored("b"))
         assert names(runner.declarations) == ["a", "b"]
     # Somebody writes a file of that name while the gateway is off, or before a reload.
     async with recovered_runner(tmp_path, applications=[follower("b", "file")]) as runner:
@@ -127,11 +127,11 @@ async def test_a_file_is_not_changed_and_takes_precedence(tmp_path: Path) -> Non
 
 async def test_a_reload_keeps_stored_ones(tmp_path: Path) -> None:
     async with recovered_runner(tmp_path) as runner:
-        await runner.declarations.put(stored("a", "a"))
+        await runner.declarations.store(stored("a", "a"))
         await asyncio.gather(
-            *(runner.declarations.put(stored(name, name)) for name in "bc"),
+            *(runner.declarations.store(stored(name, name)) for name in "bc"),
             runner.declarations.reload([follower("file", "file")]),
-            *(runner.declarations.put(stored(name, name)) for name in "de"),
+            *(runner.declarations.store(stored(name, name)) for name in "de"),
             runner.declarations.remove("a"),
         )
         assert names(runner.declarations) == ["b", "c", "d", "e", "file"]
@@ -144,16 +144,16 @@ async def test_killed_anywhere_each_reaction_is_there_once(tmp_path: Path, step:
     """The file has the change or not, and the log is cut at each place; the outcome is that of the file."""
     whole = tmp_path / "whole"
     async with recovered_runner(whole) as runner:
-        await runner.declarations.put(stored("b", "other"))
+        await runner.declarations.store(stored("b", "other"))
         if step != "put":
-            await runner.declarations.put(stored("a"))
+            await runner.declarations.store(stored("a"))
         await come(runner, "one", "two")
         [segment] = (whole / "log").iterdir()
         begin, before = segment.stat().st_size, (whole / FILE).read_bytes()
         if step == "remove":
             await runner.declarations.remove("a")
         else:
-            await runner.declarations.put(stored("a", "known", firstResults=True))
+            await runner.declarations.store(stored("a", "known", firstResults=True))
         await idle(runner)
         end, after = segment.stat().st_size, (whole / FILE).read_bytes()
         expected = dump(runner)
@@ -172,7 +172,7 @@ async def test_killed_anywhere_each_reaction_is_there_once(tmp_path: Path, step:
             if step == "remove":
                 assert await runner.declarations.remove("a") is None
             else:
-                assert not (await runner.declarations.put(stored("a", "known", firstResults=True))).changed
+                assert not (await runner.declarations.store(stored("a", "known", firstResults=True))).changed
             await come(runner, "three")
             assert ("three" in notes(runner, "known")) == (step != "remove")
             assert "three" in notes(runner, "other")
@@ -199,11 +199,11 @@ async def test_full_disk_refuses_and_what_is_stored_begins_without_a_further_req
         await come(runner, "one")
         disk.left = 0
         with pytest.raises(ChangeLogError, match="nothing was changed"):
-            await runner.declarations.put(stored("a"))
+            await runner.declarations.store(stored("a"))
         assert names(runner.declarations) == [] and not (tmp_path / FILE).exists()
         disk.left = 1  # the file, and no record
         with pytest.raises(ChangeLogError):
-            await runner.declarations.put(stored("a"))
+            await runner.declarations.store(stored("a"))
         disk.left = None
         await until(lambda: beginnings(tmp_path) == ["a+"])
         await come(runner, "two")
@@ -212,11 +212,11 @@ async def test_full_disk_refuses_and_what_is_stored_begins_without_a_further_req
 
 async def test_a_request_that_is_given_up_is_done_all_the_same(tmp_path: Path) -> None:
     async with recovered_runner(tmp_path) as runner:
-        asked = asyncio.ensure_future(runner.declarations.put(stored("a")))
+        asked = asyncio.ensure_future(runner.declarations.store(stored("a")))
         await until(lambda: (tmp_path / FILE).exists())
         asked.cancel()
         await until(lambda: names(runner.declarations) == ["a"])
-        await runner.declarations.put(stored("b"))
+        await runner.declarations.store(stored("b"))
         await come(runner, "one")
         assert notes(runner) == {"one"}
 
@@ -224,11 +224,11 @@ async def test_a_request_that_is_given_up_is_done_all_the_same(tmp_path: Path) -
 async def test_amounts_are_bounded(tmp_path: Path) -> None:
     async with recovered_runner(tmp_path) as runner:
         with pytest.raises(LimitExceededError, match="has at most"):
-            await runner.declarations.put(StoredApplication("a", json.dumps({"x": "y" * 300_000})))
+            await runner.declarations.store(StoredApplication("a", json.dumps({"x": "y" * 300_000})))
         many = [stored(f"a{number}") for number in range(STORED_MAX)]
         await runner.declarations.replace(many)
         with pytest.raises(LimitExceededError, match="at most 200 applications"):
-            await runner.declarations.put(stored("b"))
+            await runner.declarations.store(stored("b"))
         assert len(names(runner.declarations)) == STORED_MAX
 
 
@@ -238,7 +238,7 @@ async def test_one_that_cannot_be_read_stays_and_is_named(tmp_path: Path) -> Non
     async with recovered_runner(tmp_path) as runner:
         [found] = [one for one in runner.figures.health.components() if one.name == "application/new"]
         assert found.state == "failed" and "updates.U.novelty: unknown member" in found.reason
-        await runner.declarations.put(stored("a"))
+        await runner.declarations.store(stored("a"))
         await come(runner, "one")
         assert notes(runner) == {"one"}
     document = json.loads((tmp_path / FILE).read_text())
