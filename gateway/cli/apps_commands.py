@@ -89,7 +89,8 @@ def _store(options: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigurationError(f"{options.file}: {error.strerror}") from error
     done = call_for_json(options, "PUT", path_of(options.name) + ("?check=true" if options.check else ""), document)
-    print_result(options, done, "it has no faults" if options.check else put_text(done))
+    lines = ["it has no faults" if options.check else put_text(done), *map(printable, done["warnings"])]
+    print_result(options, done, lines)
     return 0 if done["problem"] is None else 1
 
 

@@ -30,6 +30,8 @@ def past_directory(options: argparse.Namespace, history: History) -> NameDirecto
         return directory_of(options)
     except UpstreamError:
         base = settings_and_data(options)[0].gateway.base_iri
-        rows = history.replay(passed_over=lambda error: None).engine.query(QUERY)
-        assert isinstance(rows, Bag), "a SELECT query"
-        return NameDirectory.of(rows, base)
+        engine = history.replay(passed_over=lambda error: None).engine
+        rows, rules = engine.query(QUERY), engine.query(RULES)
+        assert isinstance(rows, Bag) and isinstance(rules, Bag), "SELECT queries"
+        files = names_of_files(config_folder(options) / "mapping", base)
+        return NameDirectory.of(rows, base, [*names_of_rows(rules, base), *files])

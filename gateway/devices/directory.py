@@ -19,6 +19,7 @@ from lamplighter.gateway.texts import comparable, did_you_mean, nearest, printab
 from lamplighter.ontology.vocabulary import (
     ACTUATOR,
     AREA,
+    COAP_RESOURCE,
     CONTROLS,
     DEVICE,
     GATEWAY,
@@ -46,8 +47,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^ ]*")
 
 QUERY = f"""\
 SELECT ?thing ?type ?label ?property ?host ?hostLabel ?room WHERE {{
-  VALUES ?type {{ <{DEVICE}> <{SENSOR}> <{ACTUATOR}> <{AREA}> }}
-  ?thing <{RDF_TYPE}> ?type
+  {{ VALUES ?type {{ <{DEVICE}> <{SENSOR}> <{ACTUATOR}> <{AREA}> }} ?thing <{RDF_TYPE}> ?type }}
+  UNION {{ ?thing <{COAP_RESOURCE}> ?resource BIND(<{ACTUATOR}> AS ?type) }}
   OPTIONAL {{ ?thing <{RDFS_LABEL}> ?label }}
   OPTIONAL {{ ?thing <{OBSERVES}>|<{CONTROLS}>|(^<{MADE_BY_SENSOR}>/<{OBSERVED_PROPERTY}>) ?property }}
   OPTIONAL {{ ?host <{HOSTS}> ?thing ; <{RDFS_LABEL}> ?hostLabel }}
@@ -94,6 +95,7 @@ class NameDirectory:
     ) -> None:
         self._base = base
         self._patterns = patterns
+        self._mention = rf'<{re.escape(base)}((?:actuator|area|device|sensor)/[^<>"{{}}|^`\\\s]+)>'
         self.things = sorted(
             dict.fromkeys(things), key=lambda one: (KINDS.index(one.kind), comparable(one.name), one.id)
         )
@@ -157,12 +159,9 @@ class NameDirectory:
         things = [one for one in self.things if one.kind == kind]
         folder = "" if text.startswith(_FOLDERS[kind]) else _FOLDERS[kind]
         for address in dict.fromkeys((text, self._base + text, f"{self._base}{folder}{text}")):
-            known = self._by_iri.get(address)
-            if known is not None and known.kind == kind:
-                return known
-            if any(of == kind and pattern.fullmatch(address) for of, pattern in self._patterns):
+            if self._exists(kind, address):
                 path = address.removeprefix(self._base)
-                return NamedThing(kind, path, path, address)
+                return self._by_iri.get(address) or NamedThing(kind, path, path, address)
         if _SCHEME.fullmatch(text):
             return NamedThing(kind, text, text.removeprefix(self._base), text)
         for found in self._ways(text, things, properties):
@@ -174,6 +173,23 @@ class NameDirectory:
                 problem = f"it names {len(found)}: {listed}{more}; write an id"
                 raise UnknownNameError(problem, found[:CANDIDATES_MAX], ambiguous=True)
         raise self._unknown(text, kind, things, properties)
+
+    def warnings(self, name: str, texts: Iterable[str]) -> list[str]:
+        """What the texts of an application name that does not exist, with the nearest names. Only whole IRIs below the
+        base IRI are looked at."""
+        found = []
+        for path in dict.fromkeys(path for text in texts for path in re.findall(self._mention, text)):
+            kind = next(kind for kind, folder in _FOLDERS.items() if path.startswith(folder))
+            if not self._exists(kind, self._base + path):
+                known = [one.id for one in self.things if one.kind == kind]
+                found.append(f"{name}: there is no {printable(path)}{did_you_mean(nearest(path, known))}")
+        return found
+
+    def _exists(self, kind: str, address: str) -> bool:
+        known = self._by_iri.get(address)
+        return (known is not None and known.kind == kind) or any(
+            of == kind and pattern.fullmatch(address) for of, pattern in self._patterns
+        )
 
     def find_actuator(self, text: str) -> tuple[str | None, str]:
         """The IRI of the actuator that a text names, None for an IRI or a path that the dataset does not know; and the

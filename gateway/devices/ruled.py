@@ -47,6 +47,8 @@ def _names(kind: str, table: Any, base: str) -> Iterator[tuple[Kind, str]]:
     key: Kind = "actuator" if kind == "command" else "sensor"
     reads = table.get("read", ()) if kind == "stream" else ()
     for one in (table, *(read for read in reads if isinstance(read, Mapping))):
-        name = one.get(key)
+        name, feature = one.get(key), one.get("feature")
         if isinstance(name, str) and name:
             yield key, name if _ABSOLUTE.match(name) else base + name
+        if isinstance(feature, str) and feature.startswith("area/"):
+            yield "room", base + feature

@@ -293,6 +293,12 @@ def aggregator_queries(application: Application) -> Iterator[tuple[str, str]]:
         yield name, application.profile.whole_query_text(aggregator.query, {})
 
 
+def application_texts(application: Application) -> Iterator[str]:
+    """The texts of its queries and updates, as they are in the document."""
+    for entry in (*application.profile.queries.values(), *application.profile.updates.values()):
+        yield entry.sparql
+
+
 def triggers(application: Application, aggregator: str, sequence: int, added: Bag, removed: Bag) -> Iterator[Trigger]:
     """The triggers in one notification of an aggregator: removed rows before added ones."""
     declared = application.profile.aggregators[aggregator]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,19 @@ from lamplighter.engine.errors import ConfigurationError, MalformedRequestError,
 from lamplighter.gateway.clock import iso
 from lamplighter.gateway.gates.http.answers import JsonAnswer, Refusal
 from lamplighter.gateway.gates.http.calls import RequestTurns, small_body
+from lamplighter.gateway.gates.http.names import NameRequests
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, parameters
 from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.log.snapshots import label
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.audit import audit
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.state.applications import Application, document_faults
+from lamplighter.gateway.state.applications import (
+    Application,
+    application_texts,
+    document_faults,
+    parse_application,
+)
 from lamplighter.gateway.state.stored_applications import PROFILE_BYTES_MAX, StoredApplication, check_name
 from lamplighter.gateway.texts import did_you_mean, nearest
 
@@ -33,8 +40,9 @@ _CHECK = Parameters(("check",))
 class ApplicationRequests:
     """The handlers; all need an operator. folder: of the configuration file, beside which ``apps/`` is."""
 
-    def __init__(self, runner: Runner, folder: Path) -> None:
+    def __init__(self, runner: Runner, folder: Path, names: NameRequests) -> None:
         self._runner = runner
+        self._names = names
         self._folder = folder
         self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
@@ -90,16 +98,20 @@ class ApplicationRequests:
         if faults:
             listed = [{"place": one.place, "line": one.line, "problem": one.problem} for one in faults]
             return Refusal("bad_application", 400, "\n".join(map(str, faults)), HEADERS, {"faults": listed})
+        directory = await self._names.directory(caller)
+        texts = application_texts(parse_application(name, document))
+        warnings = await asyncio.to_thread(directory.warnings, name, texts)
         if check:
             known = self._facts().get(name)
-            return JsonAnswer(_answer(name, created=known is None, changed=False), headers=HEADERS)
+            members = _answer(name, created=known is None, changed=False, warnings=warnings)
+            return JsonAnswer(members, headers=HEADERS)
         now = iso(self._runner.log.clock.wall())
         application = StoredApplication(name, document.decode(), now, template, values or {})
         done = await self._runner.declarations.store(application)
         if done.changed:
             audit("application put", name=name, client=caller.client, record=label(done.place))
         facts = self._facts()[name]
-        members = _answer(name, created=done.created, changed=done.changed)
+        members = _answer(name, created=done.created, changed=done.changed, warnings=warnings)
         members |= {"record": label(done.place)} | {key: facts[key] for key in ("version", "state", "problem")}
         return JsonAnswer(members, 201 if done.created else 200, HEADERS)
 
@@ -176,7 +188,7 @@ class ApplicationRequests:
         return {"profile": profile, "values": values}
 
 
-def _answer(name: str, *, created: bool, changed: bool) -> dict[str, Any]:
+def _answer(name: str, *, created: bool, changed: bool, warnings: Sequence[str]) -> dict[str, Any]:
     return {
         "name": name,
         "created": created,
@@ -185,5 +197,5 @@ def _answer(name: str, *, created: bool, changed: bool) -> dict[str, Any]:
         "record": None,
         "state": None,
         "problem": None,
-        "warnings": [],
+        "warnings": warnings,
     }

@@ -69,7 +69,7 @@ def _routes(
     yield Route("/metrics", operations.metrics, Permission.OPERATOR, read)
     yield Route("/subscriptions", operations.subscriptions, Permission.OPERATOR, read, LISTED)
     names = NameRequests(runner, folder)
-    applications = ApplicationRequests(runner, folder)
+    applications = ApplicationRequests(runner, folder, names)
     yield names.route
     yield from applications.routes
     yield from TemplateRequests(runner, names, applications).routes

@@ -21,7 +21,7 @@ from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.state.applications import parse_application
+from lamplighter.gateway.state.applications import application_texts, parse_application
 from lamplighter.gateway.texts import did_you_mean, nearest
 
 if TYPE_CHECKING:  # as for devices
@@ -111,7 +111,7 @@ class TemplateRequests:
             "profile": made.document,
             "rules": [{kind: table} for kind, table in made.tables.items()],
             "notes": lacking_settings(settings, "lamplighter.toml", made),
-            "warnings": [],
+            "warnings": directory.warnings(name, application_texts(parse_application(name, document))),
             "put": None if put is None else msgspec.Raw(put.body),
             "tried": tried,
         }

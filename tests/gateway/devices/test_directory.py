@@ -145,3 +145,11 @@ def test_the_nearest_of_many_names_take_little() -> None:
     for _ in range(3):
         [comparable(name) for name in names]
     assert few - begun < 20 * (time.process_time() - few), "some times the work of folding them"
+
+
+def test_what_an_application_names_and_nothing_has() -> None:
+    texts = [
+        f"SELECT * {{ <{BASE}actuator/kitchn> ?p <{BASE}sensor/zigbee2mqtt/0x04/occupancy> }}",
+        f"INSERT {{ <{BASE}actuator/kitchn> ?p <{BASE}area/guests>, <{BASE}other/x>, <http://x/actuator/y> }} WHERE {{}}",
+    ]
+    assert HOUSE.warnings("app", texts) == ['app: there is no actuator/kitchn; did you mean "actuator/kitchen"?']

@@ -159,3 +159,21 @@ async def test_a_backup_has_them(tmp_path: Path) -> None:
             assert [one["name"] for one in (await ask(addresses, "GET")).json["applications"]] == ["porch"]
             await come(addresses, "one")
             assert (await seen(addresses), await seen(addresses, "gone")) == (["one"], [])
+
+
+async def test_an_application_that_names_nothing_is_warned_of(tmp_path: Path) -> None:
+    base = "http://lamplighter.local/"
+    mapping = tmp_path / "mapping"
+    mapping.mkdir()
+    (mapping / "porch.toml").write_text('[[command]]\nactuator = "actuator/porch"\ntopic = "porch/set"\n')
+    async with running_gateway(tmp_path) as addresses:
+        toml = settings_of(tmp_path, addresses)
+        quiet = profile(sparql=f"INSERT {{ <{base}actuator/porch> <http://e/p> 1 }} WHERE {{}}")
+        assert (await ask(addresses, "PUT", "quiet", quiet)).json["warnings"] == [], "it has not reported yet"
+        wrong = profile(sparql=f"INSERT {{ <{base}actuator/proch> <http://e/p> 1 }} WHERE {{}}")
+        warning = 'wrong: there is no actuator/proch; did you mean "actuator/porch"?'
+        assert (await ask(addresses, "PUT", "wrong", wrong)).json["warnings"] == [warning]
+        done = await asyncio.to_thread(command, "check", "--config", toml)
+        assert done.returncode == 0 and f"name          {warning}" in done.stdout, done
+    done = await asyncio.to_thread(command, "check", "--config", toml)
+    assert f"name          {warning}" in done.stdout, "also without a running gateway"
