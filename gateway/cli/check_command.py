@@ -30,7 +30,7 @@ def add_check_command(command: Adder) -> None:
 def _check(options: argparse.Namespace) -> int:
     try:
         configuration, found = check_configuration(options)
-        applications, unreadable = _stored(configuration)
+        applications, unreadable = _applications(configuration)
         if unreadable:
             raise ConfigurationError("\n".join(f"stored application {name}: {it}" for name, it in unreadable.items()))
     except ConfigurationError as error:
@@ -49,7 +49,7 @@ def _check(options: argparse.Namespace) -> int:
     return 0
 
 
-def _stored(configuration: Configuration) -> tuple[list[Application], dict[str, str]]:
+def _applications(configuration: Configuration) -> tuple[list[Application], dict[str, str]]:
     """All applications that run, and what is wrong with stored ones."""
     stored, faults = readable(StoredApplications(configuration.data, Disk()).applications)
     return list(DeclaredApplications(configuration.applications, stored)), faults
