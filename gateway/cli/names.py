@@ -31,7 +31,7 @@ def past_directory(options: argparse.Namespace, history: History) -> NameDirecto
     except UpstreamError:
         base = settings_and_data(options)[0].gateway.base_iri
         engine = history.replay(passed_over=lambda error: None).engine
-        rows, rules = engine.query(QUERY), engine.query(RULES)
+        rows, rules = engine.query(QUERY).value, engine.query(RULES).value
         assert isinstance(rows, Bag) and isinstance(rules, Bag), "SELECT queries"
         files = names_of_files(config_folder(options) / "mapping", base)
         return NameDirectory.of(rows, base, [*names_of_rows(rules, base), *files])

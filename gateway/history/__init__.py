@@ -2,6 +2,7 @@
 
 records: records and datasets as of any record; log_page: records in bounded form; changes: those of the dataset behind
 a position; names: records and terms in short form; explanation: why an actuator was switched; chain_texts: the same in
-words; rehearsal: what an application would have done; rehearsal_outcome: the same, counted and in words; verification: checks every file, the segments by log_check, and
-tells the findings; backup: writes a backup; restoring: restores one while the gateway runs.
+words; rehearsal: what an application would have done; rehearsal_outcome: the same, counted and in words; verification:
+checks every file, the segments by log_check, and tells the findings; backup: writes a backup; restoring: restores one
+while the gateway runs.
 """

@@ -150,6 +150,7 @@ def test_the_nearest_of_many_names_take_little() -> None:
 def test_what_an_application_names_and_nothing_has() -> None:
     texts = [
         f"SELECT * {{ <{BASE}actuator/kitchn> ?p <{BASE}sensor/zigbee2mqtt/0x04/occupancy> }}",
-        f"INSERT {{ <{BASE}actuator/kitchn> ?p <{BASE}area/guests>, <{BASE}other/x>, <http://x/actuator/y> }} WHERE {{}}",
+        f"INSERT {{ <{BASE}actuator/kitchn> ?p <{BASE}area/guests>, <{BASE}other/x> }} WHERE {{}}",
+        "SELECT * { <http://x/actuator/y> ?p ?o }",
     ]
     assert HOUSE.warnings("app", texts) == ['app: there is no actuator/kitchn; did you mean "actuator/kitchen"?']
