@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from lamplighter.adapters.mqtt.overlaps import loops, overlaps
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.names import past_directory
 from lamplighter.gateway.cli.options import config_file
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.history.records import History
 from lamplighter.gateway.service.configuration import Configuration, RefusedConfigurationError
 from lamplighter.gateway.service.preflight import GATEWAY, MachineFindings, credential_names, preflight
 from lamplighter.gateway.service.unit_view import UnitView
@@ -61,6 +59,10 @@ def _unknown_names(
     """What applications name that neither a rule nor the dataset has; none where no dataset is known."""
     if not applications or not (configuration.data / "log").is_dir():
         return []  # a gateway that has never run knows no devices yet
+    # Not above: they load the engine.
+    from lamplighter.gateway.cli.names import past_directory
+    from lamplighter.gateway.history.records import History
+
     clock = MachineClock(configuration.settings.gateway.clock_trusted)
     try:
         directory = past_directory(options, History(configuration.data, clock))

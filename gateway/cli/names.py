@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from lamplighter.adapters.mapping.dataset_rules import QUERY as RULES
 from lamplighter.engine.errors import UpstreamError
@@ -11,7 +12,9 @@ from lamplighter.gateway.cli.endpoint import RunningDataset, url_option
 from lamplighter.gateway.cli.options import config_folder, settings_and_data
 from lamplighter.gateway.devices.directory import QUERY, NameDirectory
 from lamplighter.gateway.devices.ruled import names_of_files, names_of_rows
-from lamplighter.gateway.history.records import History
+
+if TYPE_CHECKING:  # it loads the engine
+    from lamplighter.gateway.history.records import History
 
 
 def directory_of(options: argparse.Namespace) -> NameDirectory:
