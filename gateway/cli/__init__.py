@@ -8,7 +8,7 @@ load_command: load; backup_commands: backup, restore; commands: verify, log, new
 update, subscribe, register; security_commands: clients, keys; mapping_commands: mapping test, mapping check;
 devices_commands: devices; devices_coap: devices discover, devices key; devices_unread: devices unread;
 readings_commands: readings; explain_command: explain; history_command: history, logbook; mcp_command: mcp;
-notifications_command: notifications; try_command: try; init: init, with init_options; templates: the applications that
-init writes; install: install, uninstall; command_tree: completion and manual pages; process_commands: run, mqtt, coap,
-http-devices, modbus, demo; sync_command: sync.
+notifications_command: notifications; try_command: try; apps_commands: apps; init: init, with init_options;
+names_command: names; names: what a running gateway can name; install: install, uninstall; command_tree: completion and
+manual pages; process_commands: run, mqtt, coap, http-devices, modbus, demo; sync_command: sync.
 """

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 
 from lamplighter.adapters.mqtt.overlaps import loops, overlaps
-from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.options import config_file
+from lamplighter.gateway.clock import MachineClock
+from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.service.configuration import Configuration, RefusedConfigurationError
 from lamplighter.gateway.service.preflight import GATEWAY, MachineFindings, credential_names, preflight
 from lamplighter.gateway.service.unit_view import UnitView
+from lamplighter.gateway.state.applications import Application, DeclaredApplications, application_texts
+from lamplighter.gateway.state.stored_applications import StoredApplications, readable
 from lamplighter.gateway.texts import printable
 
 
@@ -23,16 +28,47 @@ def add_check_command(command: Adder) -> None:
 def _check(options: argparse.Namespace) -> int:
     try:
         configuration, found = check_configuration(options)
+        applications, unreadable = _applications(configuration)
+        if unreadable:
+            raise ConfigurationError("\n".join(f"stored application {name}: {it}" for name, it in unreadable.items()))
     except ConfigurationError as error:
         if options.json:
             print(json.dumps({"valid": False, "faults": str(error).splitlines(), "notes": []}, indent=2))
             return 2
         raise
     if options.json:
-        print(json.dumps({"valid": True, "faults": [], "notes": _notes(configuration, found)}, indent=2))
+        print(
+            json.dumps(
+                {"valid": True, "faults": [], "notes": _notes(options, configuration, applications, found)}, indent=2
+            )
+        )
     else:
-        _print(configuration, found)
+        _print(options, configuration, applications, found)
     return 0
+
+
+def _applications(configuration: Configuration) -> tuple[list[Application], dict[str, str]]:
+    """All applications that run, and what is wrong with stored ones."""
+    stored, faults = readable(StoredApplications(configuration.data, Disk()).applications)
+    return list(DeclaredApplications(configuration.applications, stored)), faults
+
+
+def _unknown_names(
+    options: argparse.Namespace, configuration: Configuration, applications: Sequence[Application]
+) -> list[str]:
+    """What applications name that neither a rule nor the dataset has; none where no dataset is known."""
+    if not applications or not (configuration.data / "log").is_dir():
+        return []  # a gateway that has never run knows no devices yet
+    # Not above: they load the engine.
+    from lamplighter.gateway.cli.names import past_directory
+    from lamplighter.gateway.history.records import History
+
+    clock = MachineClock(configuration.settings.gateway.clock_trusted)
+    try:
+        directory = past_directory(options, History(configuration.data, clock))
+    except (GatewayError, OSError):
+        return []  # `verify` says what is wrong with the log
+    return [line for one in applications for line in directory.warnings(one.name, application_texts(one))]
 
 
 def check_configuration(options: argparse.Namespace) -> tuple[Configuration, MachineFindings]:
@@ -52,9 +88,15 @@ def check_configuration(options: argparse.Namespace) -> tuple[Configuration, Mac
     return configuration, found
 
 
-def _notes(configuration: Configuration, found: MachineFindings) -> list[str]:
+def _notes(
+    options: argparse.Namespace,
+    configuration: Configuration,
+    applications: Sequence[Application],
+    found: MachineFindings,
+) -> list[str]:
     rules = configuration.mapping
-    notes = [f"overlap: {overlap}" for overlap in overlaps(rules.rules)]
+    notes = [f"name: {line}" for line in _unknown_names(options, configuration, applications)]
+    notes += [f"overlap: {overlap}" for overlap in overlaps(rules.rules)]
     notes += [f"loop: {loop}" for loop in loops(rules.publishes, rules.rules, rules.commands)]
     notes += found.notes
     if configuration.unread:
@@ -62,7 +104,12 @@ def _notes(configuration: Configuration, found: MachineFindings) -> list[str]:
     return notes
 
 
-def _print(configuration: Configuration, found: MachineFindings) -> None:
+def _print(
+    options: argparse.Namespace,
+    configuration: Configuration,
+    applications: Sequence[Application],
+    found: MachineFindings,
+) -> None:
     settings, security = configuration.settings, configuration.settings.security
     rows = [
         ("data", str(configuration.data.resolve())),
@@ -70,7 +117,7 @@ def _print(configuration: Configuration, found: MachineFindings) -> None:
         ("MQTT broker", f"{settings.mqtt.host}:{settings.mqtt.port}" if settings.mqtt.host else "none"),
         ("security", f"TLS and tokens, registration {security.registration}" if security.enabled else "plain"),
     ]
-    for application in configuration.applications:
+    for application in applications:
         aggregators = ", ".join(application.profile.aggregators) or "no aggregators"
         rows.append(("application", f"{application.name}: {aggregators}"))
     if configuration.shapes is not None:
@@ -80,6 +127,10 @@ def _print(configuration: Configuration, found: MachineFindings) -> None:
     print(f"configuration in {configuration.folder.resolve()} is valid")
     for name, value in rows:
         print(f"  {name:<14}{printable(value)}")
-    for note in _notes(configuration, found):
+    for note in _notes(options, configuration, applications, found):
         kind, _, text = note.partition(": ")
-        print(f"  {kind:<14}{printable(text)}" if kind in ("overlap", "loop") else f"  {'note':<14}{printable(note)}")
+        print(
+            f"  {kind:<14}{printable(text)}"
+            if kind in ("overlap", "loop", "name")
+            else f"  {'note':<14}{printable(note)}"
+        )

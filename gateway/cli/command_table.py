@@ -73,7 +73,7 @@ COMMANDS = (
         "backup_commands:add_backup_commands",
         {
             "backup": "back up the dataset and the gateway's state to a file, with or without a running gateway",
-            "restore": "restore the dataset and delayed updates of a backup into a running gateway",
+            "restore": "restore dataset, delayed updates and stored applications of a backup into a running gateway",
         },
     ),
     CommandGroup(
@@ -111,6 +111,11 @@ COMMANDS = (
             "history": "show the past values of a reading or actuator of a running gateway",
             "logbook": "show what happened, in words, newest first",
         },
+    ),
+    CommandGroup("names_command:add_names_command", {"names": "list the names of devices, their parts and rooms"}),
+    CommandGroup(
+        "apps_commands:add_apps_commands",
+        {"apps": "list, show, add and remove the applications of a running gateway"},
     ),
     CommandGroup("try_command:add_try_command", {"try": "show what an application would have done in the past"}),
     CommandGroup(

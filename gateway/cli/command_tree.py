@@ -10,6 +10,7 @@ from pathlib import Path
 from shlex import quote
 
 from lamplighter.gateway.cli.command_table import Adder
+from lamplighter.gateway.cli.options import NAMES_OF
 
 PROGRAM = "lamplighter"
 # shell -> where it looks for the completion of a program that a package has, below /usr.
@@ -89,6 +90,17 @@ def _values(root: CommandNode) -> Iterator[tuple[str, list[str]]]:
                     yield f"{node.name} {string}", [str(choice) for choice in one.choices or ()]
 
 
+def _names(root: CommandNode) -> Iterator[tuple[str, str]]:
+    """Each command and option that takes a name, and the kind of names."""
+    for node in root.all():
+        for one in node.parser._actions:
+            kind = getattr(one, NAMES_OF, None)
+            if kind is not None:
+                yield from ((f"{node.name} {string}", kind) for string in one.option_strings)
+                if not one.option_strings:
+                    yield node.name, kind
+
+
 def _cases(cases: list[tuple[str, str]], last: str) -> str:
     """The body of a `case`, for bash and zsh."""
     lines = "".join(f"    {quote(name)}) {what} ;;\n" for name, what in cases)
@@ -99,15 +111,26 @@ def bash(root: CommandNode) -> str:
     names = "|".join(quote(one.name) for one in root.all() if one is not root)
     values = [(name, f"words={quote(' '.join(choices))}" if choices else "return") for name, choices in _values(root)]
     words = [(one.name, f"words={quote(' '.join(_words(one)))}") for one in root.all()]
+    kinds = [(name, f"kind={kind}") for name, kind in _names(root)]
     return (
         f"# Completion of {PROGRAM} for bash, generated from its parser.\n"
         "# With no word to offer, -o default offers files.\n"
         f"_{PROGRAM}() {{\n"
-        f'  local current="${{COMP_WORDS[COMP_CWORD]}}" at={PROGRAM} words= one\n'
+        "  COMPREPLY=()\n"
+        f'  local current="${{COMP_WORDS[COMP_CWORD]}}" at={PROGRAM} words= one kind= name\n'
         '  for one in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do\n'
         f'    case "$at $one" in\n    {names}) at="$at $one" ;;\n    esac\n'
         "  done\n"
-        f'  case "$at ${{COMP_WORDS[COMP_CWORD-1]}}" in\n{_cases(values, "one=")}  esac\n'
+        f'  case "$at ${{COMP_WORDS[COMP_CWORD-1]}}" in\n{_cases(kinds, ":")}  esac\n'
+        f'  [ -n "$kind" ] || case "$at ${{COMP_WORDS[COMP_CWORD-1]}}" in\n{_cases(values, "one=")}  esac\n'
+        f'  [ -n "$kind$words" ] || [[ "$current" == -* ]] || case "$at" in\n{_cases(kinds, ":")}  esac\n'
+        '  if [ -n "$kind" ]; then\n'
+        "    while IFS= read -r name; do\n"
+        '      printf -v name %q "$name"\n'
+        '      [[ "$name" == "$current"* ]] && COMPREPLY+=("$name")\n'
+        f'    done < <({PROGRAM} names --plain --kind "$kind" 2>/dev/null)\n'
+        "    [ ${#COMPREPLY[@]} -eq 0 ] || return\n"
+        "  fi\n"
         f'  [ -n "$words" ] || case "$at" in\n{_cases(words, "return")}  esac\n'
         '  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")\n'
         "}\n"
@@ -125,6 +148,10 @@ def zsh(root: CommandNode) -> str:
     for one in root.all():
         offered = f"compadd -- {' '.join(map(quote, _words(one)))}"
         words.append((one.name, f"{offered}; _files" if one.arguments else offered))
+    kinds = [
+        (name, f'compadd -- ${{(f)"$({PROGRAM} names --plain --kind {kind} 2>/dev/null)"}} && return')
+        for name, kind in _names(root)
+    ]
     return (
         f"#compdef {PROGRAM}\n"
         f"# Completion of {PROGRAM} for zsh, generated from its parser.\n"
@@ -132,7 +159,9 @@ def zsh(root: CommandNode) -> str:
         'for one in "${(@)words[2,CURRENT-1]}"; do\n'
         f'  case "$at $one" in\n    ({names}) at="$at $one" ;;\n  esac\n'
         "done\n"
+        f'case "$at ${{words[CURRENT-1]}}" in\n{_cases(kinds, ":")}esac\n'
         f'case "$at ${{words[CURRENT-1]}}" in\n{_cases(values, "one=")}esac\n'
+        f'[[ "${{words[CURRENT]}}" == -* ]] || case "$at" in\n{_cases(kinds, ":")}esac\n'
         f'case "$at" in\n{_cases(words, "_files")}esac\n'
     )
 
@@ -156,6 +185,8 @@ def fish(root: CommandNode) -> str:
         for action in node.arguments:
             if action.choices:
                 lines.append(f"{begin} -f -a {_fish(' '.join(map(str, action.choices)))}")
+            if (kind := getattr(action, NAMES_OF, None)) is not None:
+                lines.append(f"{begin} -f -a {_fish(_fish_names(kind))}")
         for action in node.options:
             strings = " ".join(
                 f"-{'l' if string.startswith('--') else 's'} {_fish(string.lstrip('-'))}"
@@ -164,8 +195,14 @@ def fish(root: CommandNode) -> str:
             takes = "" if action.nargs == 0 else " -r"
             if action.choices:
                 takes = f" -x -a {_fish(' '.join(map(str, action.choices)))}"
+            elif (kind := getattr(action, NAMES_OF, None)) is not None:
+                takes = f" -x -a {_fish(_fish_names(kind))}"
             lines.append(f"{begin} {strings}{takes} -d {_fish(_help(action))}")
     return "\n".join(lines) + "\n"
+
+
+def _fish_names(kind: str) -> str:
+    return f"({PROGRAM} names --plain --kind {kind} 2>/dev/null)"
 
 
 def _fish(text: str) -> str:

@@ -10,6 +10,7 @@ import argparse
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -17,26 +18,32 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
+from lamplighter.engine.errors import ConfigurationError, GatewayError, UnknownResourceError, UpstreamError
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.commands import opened_history
 from lamplighter.gateway.cli.console import table
 from lamplighter.gateway.cli.endpoint import add_reach_options, call_gateway, url_option
-from lamplighter.gateway.cli.options import config_folder, settings_and_data
+from lamplighter.gateway.cli.names import past_directory
+from lamplighter.gateway.cli.options import complete_names, config_folder, settings_and_data
 from lamplighter.gateway.clock import moment
+from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.history.chain_texts import UNSYNCHRONISED, as_json, doubtful, link_texts, state_text
 from lamplighter.gateway.history.explanation import Explainer, Explanation, differences, full_iri, query_texts
 from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.state.applications import load_applications
+from lamplighter.gateway.state.stored_applications import StoredApplications, readable
 
 _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?")
 
 
 def add_explain_command(command: Adder) -> None:
     explain = command("explain", _explain)
-    explain.add_argument(
-        "name", metavar="ACTUATOR", help="of an actuator or actuation: an IRI, or a path such as actuator/kitchen"
+    named = explain.add_argument(
+        "name",
+        metavar="ACTUATOR",
+        help="an actuator or its device by the name that people gave it, an IRI, or a path such as actuator/kitchen",
     )
+    complete_names(named, "device")
     explain.add_argument(
         "--at", metavar="TIME", help="the newest one at that time, such as 21:03 or 2026-11-21T21:03:00Z (default: now)"
     )
@@ -50,9 +57,14 @@ def _explain(options: argparse.Namespace) -> int:
         return _explain_there(options, until)
     history, settings = opened_history(options)
     base = settings.gateway.base_iri
-    texts = cache(lambda: texts_of(config_folder(options) / "apps"))
+    texts = cache(lambda: texts_of(config_folder(options) / "apps", history.data))
     explainer = Explainer(history, lambda application, aggregator: texts().get((application, aggregator), ""))
-    explanation = explainer.explain(full_iri(options.name, base), until)
+    iri, unknown = (
+        (None, "") if options.name.startswith(base) else past_directory(options, history).find_actuator(options.name)
+    )
+    explanation = explainer.explain(iri or full_iri(options.name, base), until)
+    if unknown and not explanation.links:
+        raise UnknownResourceError(f"{options.name}: the log has nothing of it{unknown}")
     if options.json:
         print(json.dumps(as_json(explanation, Names(base)), indent=2))
     else:
@@ -76,12 +88,15 @@ def _explain_there(options: argparse.Namespace, until: datetime | None) -> int:
     return 0
 
 
-def texts_of(folder: Path) -> dict[tuple[str, str], str]:
-    """As `query_texts`, of the applications of a folder; empty if their files have faults."""
-    try:
-        return query_texts(load_applications(folder))
-    except GatewayError:
-        return {}
+def texts_of(folder: Path, data: Path) -> dict[tuple[str, str], str]:
+    """As `query_texts`, of the applications of a folder and of those that are stored; empty if their files have
+    faults."""
+    found: dict[tuple[str, str], str] = {}
+    with suppress(GatewayError):
+        found |= query_texts(readable(StoredApplications(data, Disk()).applications)[0])
+    with suppress(GatewayError):
+        found |= query_texts(load_applications(folder))
+    return found
 
 
 def end_of(text: str, now: datetime) -> datetime:

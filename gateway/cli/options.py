@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lamplighter.gateway.settings import Settings
 
+NAMES_OF = "names_of"  # attribute of an argument that takes a name: the kind of `lamplighter names`
 DEFAULT_CONFIG = Path("lamplighter.toml")
 # The environment of the package and of `lamplighter install`, and the settings that go with it.
 SYSTEM_PREFIX, SYSTEM_CONFIG = "/usr/lib/lamplighter", Path("/etc/lamplighter/lamplighter.toml")
@@ -47,6 +48,11 @@ def add_mode(modes: Any, name: str, text: str, function: object) -> argparse.Arg
         parser.add_argument(option, type=Path, default=argparse.SUPPRESS, help="as for all commands")
     parser.set_defaults(command=function)
     return parser
+
+
+def complete_names(argument: argparse.Action, kind: str) -> None:
+    """Has shells offer the names that people gave. kind: as of `lamplighter names`."""
+    setattr(argument, NAMES_OF, kind)
 
 
 def add_json(parser: argparse._ActionsContainer, what: str, *, below: bool = False) -> None:

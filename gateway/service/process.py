@@ -218,6 +218,7 @@ async def _serve(
             gates.gatekeeper,
             gates.browsers,
             subscribe_at=gates.addresses.subscribe,
+            folder=configuration.folder,
             routes=[
                 *gates.routes,
                 mapping.route,
@@ -254,6 +255,9 @@ def _about(settings: Settings, subscribe_at: str, api_list: Iterable[Api]) -> st
         ("/devices", "devices; POST a decision about one to /devices/<id>"),
         ("/messages", "the last messages of a device, and what mapping rules make of them: ?device=<id>"),
         ("/messages/unread", "topics that no mapping rule reads, with their last message and a proposed rule"),
+        ("/applications", "applications; PUT and DELETE /applications/<name> change and remove one"),
+        ("/templates", "templates of applications; POST values to /templates/<name> to make one"),
+        ("/names", "names that people gave to devices, their parts and rooms: ?kind=, ?search="),
         ("/log", "records of the change log: ?last=N, ?from=SEQ&to=SEQ, ?after=SEQ&wait=S"),
         ("/mapping/try", "what mapping rules make of a message (POST)"),
         ("/explain", "why an actuator was switched: ?actuation=<IRI>; ?last=N lists the newest actuations"),

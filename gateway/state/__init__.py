@@ -2,6 +2,7 @@
 
 knowledge: follows each record for all of it, and has the instant of comparisons with the clock; delayed: delayed
 updates; applications: triggers and reactions; request_ids: answers to retries; resumption:
-subscriptions that outlive their connections. Not in the log: outcomes, how reactions end; quotas, limits of one client;
+subscriptions that outlive their connections. Not in the log: stored_applications,
+those that were put; outcomes, how reactions end; quotas, limits of one client;
 client_budgets, bytes that wait for one client; messages, clients that have messages of devices.
 """

@@ -7,17 +7,21 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from email.utils import formatdate
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 from uvicorn.server import ServerState
 
+from lamplighter.gateway.gates.http.applications import ApplicationRequests
 from lamplighter.gateway.gates.http.calls import EITHER, QUERY, UPDATE, Bodies
 from lamplighter.gateway.gates.http.connections import HttpConnection
 from lamplighter.gateway.gates.http.description import Description
+from lamplighter.gateway.gates.http.devices import LISTED as DEVICES
 from lamplighter.gateway.gates.http.devices import DeviceRequests
 from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore, graph_parameters
 from lamplighter.gateway.gates.http.history import HISTORY, LOGBOOK, HistoryRequests
+from lamplighter.gateway.gates.http.names import NameRequests
 from lamplighter.gateway.gates.http.operations import LISTED, Operations
 from lamplighter.gateway.gates.http.page import PageRequests, page_paths
 from lamplighter.gateway.gates.http.page_operations import PageOperations
@@ -25,6 +29,7 @@ from lamplighter.gateway.gates.http.past import EXPLAIN, LOG, PastRequests
 from lamplighter.gateway.gates.http.resources import Resources
 from lamplighter.gateway.gates.http.routes import VARY, CorsRules, HttpApplication, Permission, Route, Routes
 from lamplighter.gateway.gates.http.sparql import SparqlPath
+from lamplighter.gateway.gates.http.templates import TemplateRequests
 from lamplighter.gateway.gates.listeners import BACKLOG, Listener
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.page.assets import built_assets
@@ -38,7 +43,7 @@ _CLOSING_S = 1.0  # how long running requests may take to end when the gate clos
 
 
 def _routes(
-    runner: Runner, settings: HttpSettings, about: str, gatekeeper: Gatekeeper, subscribe_at: str
+    runner: Runner, settings: HttpSettings, about: str, gatekeeper: Gatekeeper, subscribe_at: str, folder: Path
 ) -> Iterator[Route]:
     bodies = Bodies()
     paths = (settings.query_path, settings.update_path, settings.graph_store_path)
@@ -64,11 +69,16 @@ def _routes(
     yield Route("/figures", operations.figures, Permission.OPERATOR, read)
     yield Route("/metrics", operations.metrics, Permission.OPERATOR, read)
     yield Route("/subscriptions", operations.subscriptions, Permission.OPERATOR, read, LISTED)
-    past = PastRequests(runner)
+    names = NameRequests(runner, folder)
+    applications = ApplicationRequests(runner, folder, names)
+    yield names.route
+    yield from applications.routes
+    yield from TemplateRequests(runner, names, applications).routes
+    past = PastRequests(runner, names)
     yield Route("/log", past.log, Permission.OPERATOR, read, LOG)
     devices = DeviceRequests(runner)
     yield from PageOperations(past, devices).routes()
-    yield Route("/devices", devices.all, Permission.OPERATOR, read)
+    yield Route("/devices", devices.all, Permission.OPERATOR, read, DEVICES)
     yield Route("/devices/", devices.one, Permission.OPERATOR, frozenset({"GET", "HEAD", "POST"}))
     yield Route("/explain", past.explain, Permission.OPERATOR, read, EXPLAIN)
     history = HistoryRequests(runner)
@@ -81,7 +91,7 @@ def _routes(
 def check_paths(settings: HttpSettings, routes: Iterable[Route], prefix: str) -> None:
     """Raises ConfigurationError for settings with which `http_gate` would have two routes with one path."""
     nobody: Any = None  # only the paths are used; no handler is called
-    Routes([*_routes(nobody, settings, "", nobody, ""), *routes], prefix)
+    Routes([*_routes(nobody, settings, "", nobody, "", Path()), *routes], prefix)
 
 
 @asynccontextmanager
@@ -93,6 +103,7 @@ async def http_gate(
     gatekeeper: Gatekeeper,
     browsers: Browsers,
     subscribe_at: str,
+    folder: Path,
     routes: Iterable[Route] = (),
     prefix: str = "",
     base_iri: str = "",
@@ -100,12 +111,13 @@ async def http_gate(
 ) -> AsyncIterator[None]:
     """Serves until left, on all listeners at once.
 
-    about: the text page at ``/``; subscribe_at: URL of subscriptions, whose host is replaced by that of a request;
+    about: the text page at ``/``; folder: of the configuration file; subscribe_at: URL of subscriptions, whose host is
+    replaced by that of a request;
     routes: more paths, such as registration; prefix: optional before every path, such as ``/secure``; base_iri: the
     IRIs below it are served at their paths, where no other route is; headers: of all answers, names in lower case.
     """
     counters = runner.figures.http
-    served = [*_routes(runner, settings, about, gatekeeper, subscribe_at), *routes]
+    served = [*_routes(runner, settings, about, gatekeeper, subscribe_at, folder), *routes]
     resources = Resources(runner, base_iri).route
     paths, cors = Routes(served, prefix, resources), CorsRules(browsers, _links(settings, prefix))
     app = HttpApplication(paths, gatekeeper, cors, counters, runner.timings.http)

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.gateway.gates.http.answers import JSON
+from lamplighter.gateway.gates.http.names import NameRequests
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.waiting import WaitingRequests, next_record
 from lamplighter.gateway.history.log_page import QUADS_DEFAULT, QUADS_MAX, RECORDS_MAX, LogRange
@@ -25,8 +26,9 @@ OUTCOMES_MAX = 100
 class PastRequests:
     """The handlers; all need an operator."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, names: NameRequests) -> None:
         self._runner = runner
+        self._names = names
         self._waiting = WaitingRequests()
 
     async def log(self, request: Request, caller: Caller) -> Response:
@@ -62,8 +64,16 @@ class PastRequests:
             assert last is not None
             found = await self._runner.past.outcomes(last, caller)
         else:
-            found = await self._runner.past.explanation(actuation, None if at is None else at_moment(at), caller)
+            until = None if at is None else at_moment(at)
+            iri, unknown = await self._actuator(actuation, caller)
+            found = await self._runner.past.explanation(iri or actuation, until, caller, unknown)
         return Response(found, media_type=JSON, headers={"Cache-Control": "no-store"})
+
+    async def _actuator(self, name: str, caller: Caller) -> tuple[str | None, str]:
+        """As `NameDirectory.find_actuator`. An IRI needs no look at the dataset."""
+        if name.startswith(("<", ":", "http:", "https:", "urn:")):
+            return None, ""
+        return (await self._names.directory(caller)).find_actuator(name)
 
     def _place(self, named: Place | str | None) -> Place | str | None:
         """A sequence without an epoch is of the newest epoch that has it, of which the newest one needs no search."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -35,7 +37,7 @@ def usr(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def offered(shell: str, script: Path, line: str) -> set[str]:
+def offered(shell: str, script: Path, line: str, environment: Mapping[str, str] | None = None) -> set[str]:
     """What a shell offers behind a line."""
     words = ["lamplighter", *line.split()]
     if shell == "bash":
@@ -52,7 +54,8 @@ def offered(shell: str, script: Path, line: str) -> set[str]:
     else:
         text = f"source {script}; complete -C '{' '.join(words)} '; complete -C '{' '.join(words)} -'"
     program = [require_command(shell), *(["-f"] if shell == "zsh" else []), "-c", text]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    variables = {**os.environ, "LC_ALL": "C.UTF-8", **(environment or {})}
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, env=variables)
     assert (done.returncode, done.stderr) == (0, ""), done
     return {found.partition("\t")[0] for found in done.stdout.splitlines()}
 
@@ -64,6 +67,17 @@ def test_a_shell_offers_what_may_follow(usr: Path, shell: str, line: str) -> Non
     assert found >= LINES[line], found
     if line in ("devices list --state", "query --format") and shell != "fish":
         assert found == LINES[line]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("line", ["explain", "devices show", "init motion-light --light", "readings --room"])
+def test_a_shell_offers_the_names_that_people_gave(usr: Path, shell: str, line: str, tmp_path: Path) -> None:
+    program = tmp_path / "lamplighter"
+    program.write_text('#!/bin/sh\n[ "$1 $2 $3" = "names --plain --kind" ] && printf "%s\\n" "Lampe / Küche" hall\n')
+    program.chmod(0o755)
+    found = offered(shell, usr / PLACES[shell], line, {"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    plain = {one.replace("\\ ", " ") for one in found}
+    assert plain >= {"Lampe / Küche", "hall"}, found
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -187,10 +187,10 @@ def test_texts_of_devices_cannot_control_the_terminal(name: str) -> None:
 
 
 def test_the_texts_of_queries_are_those_of_the_applications(tmp_path: Path) -> None:
-    found = texts_of(ROOT / "apps")
+    found = texts_of(ROOT / "apps", tmp_path)
     assert "lighting:presence" in found["smart-lighting", "switch-on"]
     (tmp_path / "wrong.jsap").write_text("{")
-    assert texts_of(tmp_path) == texts_of(tmp_path / "none") == {}
+    assert texts_of(tmp_path, tmp_path) == texts_of(tmp_path / "none", tmp_path / "none") == {}
 
 
 def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:

@@ -33,10 +33,10 @@ async def test_newest_reading_of_each_sensor_is_shown_in_both_models(tmp_path: P
             f"[gateway]\nbase_iri = 'http://gateway.example/'\n[http]\nport = {urlsplit(addresses.query).port}\n"
         )
 
-        async def shown(*arguments: str) -> list[list[str]]:
+        async def shown(*arguments: str, code: int = 0) -> list[list[str]]:
             done = await asyncio.to_thread(command, "readings", *arguments, "--config", tmp_path / "lamplighter.toml")
-            assert done.returncode == 0, done.stderr
-            return [line.split() for line in done.stdout.splitlines()]
+            assert done.returncode == code, done.stderr
+            return [line.split() for line in (done.stderr if code else done.stdout).splitlines()]
 
         written = [
             (latest, read("hall/door", "20")),
@@ -60,7 +60,8 @@ async def test_newest_reading_of_each_sensor_is_shown_in_both_models(tmp_path: P
             ["room/yard", "temperature", "5", "unit:DEG_C", "retained"],
         ]
         assert [row[0] for row in (await shown("ATT"))[1:]] == ["room/attic"]
-        assert (await shown("nowhere"))[0][:2] == ["no", "readings"]
+        assert (await shown("nowhere", code=4))[0][1:4] == ["nothing", "is", "called"]
+        assert "room/attic" in " ".join((await shown("room/atic", code=4))[0]), "the nearest name"
 
 
 async def test_values_that_are_absent_or_not_confirmed_say_so(tmp_path: Path) -> None:
