@@ -24,7 +24,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from lamplighter.adapters.devices.sender import RefusedByDevice
 from lamplighter.adapters.mapping.patterns import own_topics
 from lamplighter.adapters.mqtt.credentials import BrokerCredentials
-from lamplighter.adapters.mqtt.link import End, PahoConnection
+from lamplighter.adapters.mqtt.link import End, PahoConnection, Publish
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.errors import UpstreamError
 
@@ -148,7 +148,7 @@ class ConnectionListener(Protocol):
     def on_subscribed(self, connection: BrokerConnection, filters: Sequence[str], refused: Sequence[str]) -> None:
         """The broker has answered a subscription to these filters, and refuses some of them."""
 
-    def on_message(self, connection: BrokerConnection, message: mqtt.MQTTMessage) -> None: ...
+    def on_message(self, connection: BrokerConnection, message: Publish) -> None: ...
 
     def on_drained(self, connection: BrokerConnection) -> None:
         """What the broker had queued for the session when it granted the subscriptions has come."""
@@ -337,12 +337,8 @@ class BrokerConnection(PahoConnection):
             self.client.publish(f"{self._own_topics}status", "online", qos=0, retain=True)
         self._listener.on_connected(self, session_present)
 
-    def on_message(self, message: mqtt.MQTTMessage) -> None:
-        try:
-            topic = message.topic
-            own = topic.startswith(self._own_topics) and not topic.endswith("/set")
-        except UnicodeDecodeError:
-            own = False
+    def on_message(self, message: Publish) -> None:
+        own = message.topic.startswith(self._own_topics) and not message.topic.endswith("/set")
         if own:  # other topics than the canary's only where a rule covers all topics
             self._canary.returned(self.loop.time())
             self.client.ack(message.mid, message.qos)

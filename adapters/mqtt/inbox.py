@@ -20,12 +20,10 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
-import paho.mqtt.client as mqtt
-
 from lamplighter.adapters.mapping.patterns import own_topics
 from lamplighter.adapters.mqtt.connection import BrokerConnection, Canary
 from lamplighter.adapters.mqtt.credentials import BrokerCredentials
-from lamplighter.adapters.mqtt.link import End
+from lamplighter.adapters.mqtt.link import End, Publish
 from lamplighter.adapters.mqtt.messages import Message, MessageQueue
 from lamplighter.adapters.mqtt.retained import RetainedStates
 from lamplighter.adapters.mqtt.settings import BrokerSettings
@@ -292,7 +290,7 @@ class Inbox:
         logger.warning("mqtt canaries given up", host=self._settings.host, port=self._settings.port)
         self._tell_problem()
 
-    def on_message(self, connection: BrokerConnection, message: mqtt.MQTTMessage) -> None:
+    def on_message(self, connection: BrokerConnection, message: Publish) -> None:
         """Puts a message into the queue, unless the inbox still holds it; a full queue stops the reading."""
         self.counters.received += 1
         arrived = self.queue.message(message, connection.number)
@@ -309,7 +307,7 @@ class Inbox:
             self._unacknowledged[message.mid] = arrived
         self._enqueue(arrived)
 
-    def _take_retained(self, message: mqtt.MQTTMessage) -> None:
+    def _take_retained(self, message: Publish) -> None:
         self.counters.received += 1
         self._enqueue(self.queue.message(message, 0))
 

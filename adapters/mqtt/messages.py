@@ -10,10 +10,10 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
-import paho.mqtt.client as mqtt
 from paho.mqtt.properties import Properties
 
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX
+from lamplighter.adapters.mqtt.link import Publish
 
 WAITING_BYTES_MAX = 16 * 1024 * 1024
 """Of the payloads of waiting messages; above it there is no space, as with a full queue."""
@@ -114,18 +114,14 @@ class MessageQueue:
         if len(self._messages) >= self._queue_max or self._waiting_bytes >= WAITING_BYTES_MAX:
             self.space.clear()
 
-    def message(self, message: mqtt.MQTTMessage, connection: int) -> Message:
+    def message(self, message: Publish, connection: int) -> Message:
         """A message of the broker, as the queue keeps it."""
-        try:
-            topic = message.topic
-        except UnicodeDecodeError:
-            topic = ""  # which the mapping refuses
-        size = len(message.payload)
-        if size > PAYLOAD_BYTES_MAX:
-            size = self._kept_bytes(topic, size)
+        topic, payload = message.topic, message.payload
+        if len(payload) > PAYLOAD_BYTES_MAX:
+            payload = payload[: self._kept_bytes(topic, len(payload)) + 1]  # enough to be refused
         return Message(
             topic=topic,
-            payload=bytes(message.payload[: size + 1]),  # enough to be refused
+            payload=payload,
             retained=message.retain,
             received=self._clock(),
             properties=_NO_PROPERTIES if message.properties is None else _user_properties(message.properties),

@@ -29,7 +29,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from lamplighter.adapters.mapping.patterns import minimal_filters, own_topics
 from lamplighter.adapters.mqtt.credentials import BrokerCredentials
-from lamplighter.adapters.mqtt.link import End, PahoConnection
+from lamplighter.adapters.mqtt.link import End, PahoConnection, Publish
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -67,7 +67,7 @@ class RetainedReading(PahoConnection):
         super().__init__(
             settings, credentials, client_id=f"{settings.session}-retained", kept=False, receive_max=PACKETS_AHEAD
         )
-        self.messages: deque[mqtt.MQTTMessage] = deque()
+        self.messages: deque[Publish] = deque()
         self.arrived = asyncio.Event()
         self.refused: list[str] = []
         self._filters = filters
@@ -83,7 +83,7 @@ class RetainedReading(PahoConnection):
         quiet_s = self.loop.time() - self._quiet_since
         return self._granted and not self.messages and quiet_s >= (QUIET_S if self._returned else QUIET_WITHOUT_S)
 
-    def take(self) -> list[mqtt.MQTTMessage]:
+    def take(self) -> list[Publish]:
         """All that wait."""
         messages = list(self.messages)
         self.messages.clear()
@@ -96,11 +96,8 @@ class RetainedReading(PahoConnection):
     def on_accepted(self, session_present: bool) -> None:
         self.client.subscribe([(one, 0) for one in [self._sentinel, *self._filters]])
 
-    def on_message(self, message: mqtt.MQTTMessage) -> None:
-        try:
-            is_sentinel = message.topic == self._sentinel
-        except UnicodeDecodeError:
-            is_sentinel = False
+    def on_message(self, message: Publish) -> None:
+        is_sentinel = message.topic == self._sentinel
         if is_sentinel:
             self._returned = True
         if is_sentinel or not message.retain:
@@ -123,7 +120,7 @@ class RetainedReading(PahoConnection):
 
 async def retained_messages(
     settings: BrokerSettings, credentials: BrokerCredentials, filters: Sequence[str]
-) -> AsyncGenerator[mqtt.MQTTMessage]:
+) -> AsyncGenerator[Publish]:
     """The retained messages of the filters. Raises UpstreamError if they cannot be read, or not all of them."""
     reading = RetainedReading(settings, credentials, filters)
     try:
@@ -209,7 +206,7 @@ class RetainedStates:
         credentials: Callable[[], BrokerCredentials],
         filters: Callable[[], Sequence[str]],
         room: Callable[[], Awaitable[object]],
-        enqueue: Callable[[mqtt.MQTTMessage], None],
+        enqueue: Callable[[Publish], None],
         on_problem: Callable[[], None],
     ) -> None:
         self.problem = ""
@@ -239,7 +236,7 @@ class RetainedStates:
             self._heard.clear()
         self._unread |= dict.fromkeys(filters)
 
-    def hear(self, topic: str, message: mqtt.MQTTMessage) -> None:
+    def hear(self, topic: str, message: Publish) -> None:
         """The session got a message."""
         if self._waiting is not None:
             self._waiting += 1
@@ -248,7 +245,7 @@ class RetainedStates:
         if not message.retain:
             if len(self._heard) >= HEARD_TOPICS_MAX:
                 self._heard.clear()
-            self._heard[topic] = hash(bytes(message.payload))
+            self._heard[topic] = hash(message.payload)
 
     def drain(self) -> None:
         """The messages that the broker had queued have come."""
@@ -315,14 +312,13 @@ class RetainedStates:
                     count += 1
         return count
 
-    def _is_newest(self, message: mqtt.MQTTMessage, lossy: bool) -> bool:
+    def _is_newest(self, message: Publish, lossy: bool) -> bool:
         """Whether a message that is retained is not older than what the session has heard of its topic. lossy: messages
         of a burst may have been dropped."""
-        try:
-            topic = message.topic
-        except UnicodeDecodeError:
+        topic, payload = message.topic, hash(message.payload)
+        if not topic:
             return True
-        payload, heard, before = hash(bytes(message.payload)), self._heard.get(topic), self._kept.get(topic)
+        heard, before = self._heard.get(topic), self._kept.get(topic)
         changed = before is None or before.payload != payload
         followed = 0 if before is None else before.followed + (changed and heard == payload)
         if len(self._kept) >= HEARD_TOPICS_MAX:

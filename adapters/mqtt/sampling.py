@@ -28,7 +28,7 @@ from lamplighter.adapters.mapping import Mapping
 from lamplighter.adapters.mapping.patterns import TopicIndex, TopicPattern, is_reserved
 from lamplighter.adapters.model.unread import UnreadMessages
 from lamplighter.adapters.mqtt.credentials import BrokerCredentials
-from lamplighter.adapters.mqtt.link import End, PahoConnection
+from lamplighter.adapters.mqtt.link import End, PahoConnection, Publish
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -91,7 +91,7 @@ class TopicSample(PahoConnection):
         self,
         settings: BrokerSettings,
         credentials: BrokerCredentials,
-        take: Callable[[mqtt.MQTTMessage], None],
+        take: Callable[[Publish], None],
         *,
         retained: bool,
     ) -> None:
@@ -108,7 +108,7 @@ class TopicSample(PahoConnection):
         else:
             self.client.subscribe(ALL_TOPICS, 0)
 
-    def on_message(self, message: mqtt.MQTTMessage) -> None:
+    def on_message(self, message: Publish) -> None:
         self._count += 1
         if self._count > MESSAGES_MAX:
             self.end(End("paused", ""))
@@ -168,10 +168,9 @@ class TopicSampling:
             if is_read(topic):
                 self._unread.forget(self._name, topic)
 
-        def take(message: mqtt.MQTTMessage) -> None:
-            try:
-                topic = message.topic
-            except UnicodeDecodeError:
+        def take(message: Publish) -> None:
+            topic = message.topic
+            if not topic:
                 return
             read = decided.get(topic)
             if read is None:
@@ -179,9 +178,7 @@ class TopicSampling:
                     decided.clear()
                 read = decided[topic] = is_read(topic)
             if not read and message.payload:
-                self._unread.note(
-                    topic, bytes(message.payload), self._now(), broker=self._name, retained=message.retain
-                )
+                self._unread.note(topic, message.payload, self._now(), broker=self._name, retained=message.retain)
 
         sample = TopicSample(self._settings, self._credentials(), take, retained=retained)
         try:

@@ -77,6 +77,7 @@ QUEUED_MESSAGES_MAX = 4  # received messages of one client that wait to be read
 # Characters of one client's requests that wait to be answered. Above it, its connection is not read.
 UNDER_WAY_BYTES_MAX = 16 * 1024 * 1024
 QUERIES_PER_CLIENT_MAX = 4
+SHORT_CHARACTERS = 2048  # of a message whose reading cannot hold up the loop
 _OPERATIONS: dict[type, str] = {
     SubscribeRequest: "subscribe",
     UnsubscribeRequest: "unsubscribe",
@@ -213,10 +214,12 @@ class _Connection:
 
     def _take(self, message: str | bytes) -> None:
         self._counters.messages += 1
-        held = self._runner.timings.loop_held
-        begun = perf_counter(), thread_time()
-        found = requests(message)
-        held.count_work(begun, "reading a WebSocket message")
+        if len(message) <= SHORT_CHARACTERS:  # in less time than it takes to ask for the processor's time
+            found = requests(message)
+        else:
+            begun = perf_counter(), thread_time()
+            found = requests(message)
+            self._runner.timings.loop_held.count_work(begun, "reading a WebSocket message")
         full: QueueFullError | None = None
         room = False
         batch = Batch()
@@ -259,18 +262,19 @@ class _Connection:
             if isinstance(request, GatewayError):
                 self._refuse(request, request, after=answered)
                 continue
+            # An equal part each: together they are the bytes of the message, which stay until the last one is answered.
+            size = len(message) // len(found)
             try:
-                answered = self._submit(request, caller, batch)
+                answered = self._submit(request, caller, batch, size)
             except GatewayError as error:
                 if isinstance(error, QueueFullError):
                     full = error
                 self._refuse(bare(error), request, caller, answered)
                 continue
-            # An equal part each: together they are the bytes of the message, which stay until the last one is answered.
-            size = len(message) // len(found)
             self._under_way_bytes += size
             self._under_way += 1
-            answered.add_done_callback(partial(self._free, size))
+            if not isinstance(request, UpdateRequest):  # whose answer does it: each call of the loop takes as long
+                answered.add_done_callback(partial(self._free, size))
 
     def _check_room(self, found: Sequence[WireRequest | GatewayError], caller: Caller) -> None:
         """Raises QueueFullError unless the queue has room for all requests of a message."""
@@ -311,8 +315,9 @@ class _Connection:
             self._gate.gatekeeper.audit_denial(caller, _OPERATIONS.get(type(request), "request"), error)
         self._reply(refusal_message(error, request), request)
 
-    def _submit(self, request: WireRequest, caller: Caller, batch: Batch) -> asyncio.Future[Any]:
-        """Passes a request to the runner; returns when it is answered. Raises GatewayError."""
+    def _submit(self, request: WireRequest, caller: Caller, batch: Batch, size: int) -> asyncio.Future[Any]:
+        """Passes a request to the runner; returns when it is answered. size: what an update frees then. Raises
+        GatewayError."""
         match request:
             case QueryRequest():
                 return self._query(request, caller)
@@ -341,7 +346,7 @@ class _Connection:
                     priority=caller.usual if request.priority is None else caller.priority(request.priority),
                 )
                 updated = self._runner.updates.update(call)
-                updated.add_done_callback(partial(self._on_updated, request, caller))
+                updated.add_done_callback(partial(self._on_updated, request, caller, size))
                 return updated
             case MessagesRequest():
                 self._take_messages(request, caller)
@@ -367,7 +372,8 @@ class _Connection:
     def _cause_of(self, caller: Caller) -> Cause:
         return Cause("ws", f"{caller.name}@{self.name}") if caller.name else self._cause
 
-    def _on_updated(self, request: UpdateRequest, caller: Caller, outcome: asyncio.Future[Accepted]) -> None:
+    def _on_updated(self, request: UpdateRequest, caller: Caller, size: int, outcome: asyncio.Future[Accepted]) -> None:
+        self._free(size, outcome)
         error = outcome.exception()
         if isinstance(error, GatewayError):
             self._refuse(error, request, caller)

@@ -15,6 +15,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from lamplighter.adapters.mqtt import retained
 from lamplighter.adapters.mqtt.credentials import BrokerCredentials
 from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters
+from lamplighter.adapters.mqtt.link import Publish
 from lamplighter.adapters.mqtt.messages import MessageQueue
 from lamplighter.adapters.mqtt.retained import RetainedStates
 from lamplighter.adapters.mqtt.settings import BrokerSettings
@@ -167,13 +168,11 @@ class Broker:
             self.retained[topic] = payload
         self.states.hear(topic, self._message(topic, payload))
 
-    def _message(self, topic: str, payload: str) -> mqtt.MQTTMessage:
-        message = mqtt.MQTTMessage(topic=topic.encode())
-        message.payload = payload.encode()
-        return message
+    def _message(self, topic: str, payload: str) -> Publish:
+        return Publish(topic, payload.encode())
 
     async def read(self, monkeypatch: pytest.MonkeyPatch, *, lossy: bool) -> list[tuple[str, str]]:
-        async def found(*_arguments: object) -> AsyncGenerator[mqtt.MQTTMessage]:
+        async def found(*_arguments: object) -> AsyncGenerator[Publish]:
             for topic, payload in self.retained.items():
                 yield self._message(topic, payload)
 
