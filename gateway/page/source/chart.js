@@ -4,6 +4,7 @@ import uPlot from "uplot";
 
 import { html } from "./html.js";
 import { numberText } from "./terms.js";
+import { locale, moment, t } from "./texts.js";
 
 const HEIGHT = 240;
 
@@ -28,8 +29,8 @@ function aligned(series) {
 // Ticks in 24 hours; days where the step is a day or more.
 function ticks(_, times, axis, space, step) {
     const form = step >= 86400 ? { day: "numeric", month: "short" }
-        : { hour: "2-digit", minute: "2-digit", second: step < 60 ? "2-digit" : undefined, hourCycle: "h23" };
-    return times.map((time) => new Date(time * 1000).toLocaleString("en-GB", form));
+        : { hour: "2-digit", minute: "2-digit", second: step < 60 ? "2-digit" : undefined };
+    return times.map((time) => new Date(time * 1000).toLocaleString(locale, form));
 }
 
 function plot(place, series) {
@@ -41,7 +42,7 @@ function plot(place, series) {
         axes: [{ ...axis, values: ticks }, { ...axis, size: 60 }],
         scales: { x: { time: true } },
         series: [
-            { label: "time", value: (_, time) => (time ? new Date(time * 1000).toLocaleString("en-GB") : "") },
+            { label: t("chart.time"), value: (_, time) => (time ? moment(time * 1000) : "") },
             ...series.map(({ label }, i) => ({
                 label, stroke: lines[i], width: 2, value: (_, number) => (number === null || number === undefined ? "" : numberText(number)), spanGaps: true, points: { show: series[i].points.length < 100, size: 5 },
             })),

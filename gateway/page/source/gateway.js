@@ -1,5 +1,7 @@
 // Requests to the gateway, over the same public protocols that any client uses.
 
+import { t } from "./texts.js";
+
 // The page is at <top>page/<view>, also below /secure/ or behind a proxy.
 const here = new URL(document.URL);
 export const top = new URL(here.pathname.replace(/page\/[^/]*$/, ""), here).href;
@@ -48,7 +50,7 @@ export async function request(path, { method = "GET", body, type, accept, signal
         answer = await fetch(address(path), { method, body, headers, credentials: "same-origin", cache: "no-store", signal });
     } catch (error) {
         if (error.name === "AbortError") throw error;
-        throw new GatewayError(0, "unreachable", "The gateway does not answer. Is it running?");
+        throw new GatewayError(0, "unreachable", t("gateway.unreachable"));
     }
     if (answer.ok || (known && answer.status === 304)) return answer;
     throw await refusal(answer);

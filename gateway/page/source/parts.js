@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import { html } from "./html.js";
 import { allowed, top, watchSession } from "./gateway.js";
+import { t } from "./texts.js";
 import { cut, isBoolean, isNumber, linkOf, localName, ntriples, shortIri, text } from "./terms.js";
 
 export function Failure({ error }) {
@@ -28,7 +29,7 @@ export function Iri({ iri, label }) {
 }
 
 export function Term({ term }) {
-    if (!term) return html`<span class="unbound">unbound</span>`;
+    if (!term) return html`<span class="unbound">${t("terms.unbound")}</span>`;
     if (term.type === "uri") return html`<${Iri} iri=${term.value} />`;
     if (term.type !== "literal") return html`<code><bdi>${cut(text(term))}</bdi></code>`;
     const kind = term["xml:lang"] ? `@${term["xml:lang"]}`

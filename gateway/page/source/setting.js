@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { getJson, postJson, session } from "./gateway.js";
 import { html } from "./html.js";
 import { Failure } from "./parts.js";
+import { t } from "./texts.js";
 import { cut } from "./terms.js";
 
 const FEW = 4;
@@ -27,7 +28,7 @@ export function settingPath(iri, places) {
 async function partOf({ path, iri, label }) {
     if (path.startsWith("devices/actuator/")) return { label };
     const found = (await getJson(path)).actuators.find((one) => one.iri === iri);
-    if (!found) throw new Error("The device has this actuator no longer.");
+    if (!found) throw new Error(t("setting.gone"));
     return found;
 }
 
@@ -54,14 +55,14 @@ export function Setting({ path, one, done }) {
         if (value !== "") set(value);
     };
     const numeric = one.minimum !== undefined || one.maximum !== undefined;
-    const named = (state) => `Set ${one.label} to ${state}`;
+    const named = (state) => t("setting.to", { name: one.label, state: String(state) });
     const states = one.states ?? [];
     return html`${states.length && states.length <= FEW
         ? html`<span class="choices">${states.map((state) => html`<button aria-label=${named(state)} aria-pressed=${String(state) === one.desired} onClick=${() => set(state)}><bdi>${String(state)}</bdi></button>`)}</span>`
         : html`<form class="choices" onSubmit=${submit}>${states.length
-            ? html`<select name="state" aria-label=${`State of ${one.label}`}>${states.map((state) => html`<option>${String(state)}</option>`)}</select>`
-            : html`<input name="state" aria-label=${`State of ${one.label}`} type=${numeric ? "number" : "text"} step="any" min=${one.minimum} max=${one.maximum} placeholder=${numeric ? `${one.minimum ?? ""}–${one.maximum ?? ""}` : "state"} />`}
-            <button aria-label=${`Set ${one.label}`}>Set</button></form>`}
+            ? html`<select name="state" aria-label=${t("setting.state", { name: one.label })}>${states.map((state) => html`<option>${String(state)}</option>`)}</select>`
+            : html`<input name="state" aria-label=${t("setting.state", { name: one.label })} type=${numeric ? "number" : "text"} step="any" min=${one.minimum} max=${one.maximum} placeholder=${numeric ? `${one.minimum ?? ""}–${one.maximum ?? ""}` : t("setting.field")} />`}
+            <button aria-label=${t("setting.name", { name: one.label })}>${t("setting.set")}</button></form>`}
         <${Failure} error=${error} />`;
 }
 
@@ -74,7 +75,7 @@ export function RemoteSetting({ actuator, done }) {
         return () => { over = true; };
     }, [actuator.path, actuator.iri]);
     if (error) return html`<${Failure} error=${error} />`;
-    return part ? html`<${Setting} path=${actuator.path} one=${part} done=${done} />` : html`<span class="note" role="status">Loading…</span>`;
+    return part ? html`<${Setting} path=${actuator.path} one=${part} done=${done} />` : html`<span class="note" role="status">${t("parts.loading")}</span>`;
 }
 
 // Whether a state is one of two.

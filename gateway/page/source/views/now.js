@@ -9,6 +9,7 @@ import { Failure, Head, Iri, Name, usePolled, useTick } from "../parts.js";
 import { followed, go } from "../route.js";
 import { isOneOfTwo, RemoteSetting, switchOver } from "../setting.js";
 import { age, cut, isBoolean, lasting, isNumber, localName, numberText, text } from "../terms.js";
+import { moment, rich, t } from "../texts.js";
 import { HealthComponent } from "./health.js";
 import { Site } from "./site.js";
 
@@ -19,22 +20,22 @@ const OFFLINE_MAX = 50;
 function Value({ value, unit }) {
     if (isBoolean(value)) {
         const on = value.value === "true";
-        return html`<span class=${`value dot ${on ? "on" : ""}`}>${on ? "yes" : "no"}</span>`;
+        return html`<span class=${`value dot ${on ? "on" : ""}`}>${t(on ? "now.yes" : "now.no")}</span>`;
     }
     if (isNumber(value)) return html`<span class="value number">${numberText(value.value)}${unit ? html`<small> <bdi>${cut(unit, 30)}</bdi></small>` : null}</span>`;
     return html`<span class="value text"><bdi>${cut(text(value), 200)}</bdi></span>`;
 }
 
 function Age({ time, problem, now }) {
-    if (!time) return html`<span class="age" title=${problem || "no time"}><span aria-hidden="true">–</span><span class="hidden">${problem || "no time"}</span></span>`;
+    if (!time) return html`<span class="age" title=${problem || t("now.noTime")}><span aria-hidden="true">–</span><span class="hidden">${problem || t("now.noTime")}</span></span>`;
     const at = Date.parse(time.value);
-    return html`<time class="age" datetime=${time.value} title=${new Date(at).toLocaleString("en-GB")}>${Number.isFinite(at) ? age(Math.max(0, now - at)) : ""}</time>`;
+    return html`<time class="age" datetime=${time.value} title=${moment(at)}>${Number.isFinite(at) ? age(Math.max(0, now - at)) : ""}</time>`;
 }
 
 // What makes a value doubtful, in one word.
 function doubt(stream) {
-    if (stream.offline) return "offline";
-    return stream.unconfirmed && !stream.nil ? "unconfirmed" : "";
+    if (stream.offline) return t("now.offline");
+    return stream.unconfirmed && !stream.nil ? t("now.unconfirmed") : "";
 }
 
 function Stream({ stream, now, alike }) {
@@ -42,7 +43,7 @@ function Stream({ stream, now, alike }) {
     return html`<li class=${doubt(stream) ? "row doubt" : line ? "row" : "row short"}>
         <span class="name"><bdi title=${cut(stream.property)}><${Name} text=${cut(stream.name, 80)} /></bdi>${alike ? html` <small><bdi>${cut(localName(stream.sensor), 60)}</bdi></small>` : null}</span>
         ${doubt(stream) ? html`<span class="tag warn">${doubt(stream)}</span>` : line ? html`<${Sparkline} points=${stream.points} steps=${isBoolean(stream.value)} />` : null}
-        ${stream.nil ? html`<span class="value text">no value: <bdi>${cut(stream.nil, 60)}</bdi></span>` : html`<${Value} value=${stream.value} unit=${stream.unit} />`}
+        ${stream.nil ? html`<span class="value text">${rich("now.noValue", { reason: html`<bdi>${cut(stream.nil, 60)}</bdi>` })}</span>` : html`<${Value} value=${stream.value} unit=${stream.unit} />`}
         <${Age} time=${stream.time} problem=${stream.problem} now=${now} />
     </li>`;
 }
@@ -59,13 +60,13 @@ function Why({ iri, label }) {
         event.preventDefault();
         go("explain", { hash });
     };
-    return html`<a href=${`${top}page/explain${hash}`} title=${cut(iri)} onClick=${click}><bdi><${Name} text=${cut(label, 80)} /></bdi><span class="hidden">: why?</span></a>`;
+    return html`<a href=${`${top}page/explain${hash}`} title=${cut(iri)} onClick=${click}><bdi><${Name} text=${cut(label, 80)} /></bdi><span class="hidden">${t("now.why")}</span></a>`;
 }
 
 // The desired state, or the one that is reported, and what sets it: a switch where there are two, else a field on demand.
 function State({ one, shown, on, kind, open, setOpen, failed }) {
     const [busy, setBusy] = useState(false);
-    const words = shown ? html`<bdi>${stateText(shown)}</bdi>` : "none";
+    const words = shown ? html`<bdi>${stateText(shown)}</bdi>` : t("now.none");
     if (!one.path) return html`<span class=${`value ${kind} ${on ? "on" : ""}`}>${words}</span>`;
     const press = async () => {
         setBusy(true);
@@ -78,8 +79,8 @@ function State({ one, shown, on, kind, open, setOpen, failed }) {
         setBusy(false);
     };
     return kind
-        ? html`<button class=${`value ${kind} ${on ? "on" : ""}`} role="switch" aria-checked=${/^(on|true|open|unlocked)$/i.test(shown.value)} aria-label=${`Switch ${one.label}`} disabled=${busy} onClick=${press}>${words}</button>`
-        : html`<button class="value" aria-expanded=${open} aria-label=${`Set ${one.label}, now ${shown ? stateText(shown) : "none"}`} onClick=${() => setOpen(!open)}>${words}</button>`;
+        ? html`<button class=${`value ${kind} ${on ? "on" : ""}`} role="switch" aria-checked=${/^(on|true|open|unlocked)$/i.test(shown.value)} aria-label=${t("now.switch", { name: one.label })} disabled=${busy} onClick=${press}>${words}</button>`
+        : html`<button class="value" aria-expanded=${open} aria-label=${t("now.set", { name: one.label, state: shown ? stateText(shown) : t("now.none") })} onClick=${() => setOpen(!open)}>${words}</button>`;
 }
 
 function Actuator({ one, now }) {
@@ -91,15 +92,15 @@ function Actuator({ one, now }) {
     const on = !one.refused && /^(on|true|open|unlocked)$/i.test((state ?? shown)?.value ?? "");
     return html`<li class="row actuator">
         <span class="name">${one.desired ? html`<${Why} iri=${one.iri} label=${one.label} />` : html`<bdi title=${cut(one.iri)}><${Name} text=${cut(one.label, 80)} /></bdi>`}</span>
-        <span class="states">${one.refused ? html`<span class="tag bad" title=${cut(one.refused)}>refused</span>`
-            : one.offline ? html`<span class="tag warn">offline</span>`
-            : one.differs ? html`<span class="tag warn">${one.reported ? "reports" : "confirmed"} <bdi>${stateText(state)}</bdi>${one.unconfirmed ? ", unconfirmed" : ""}</span>`
-            : one.unconfirmed ? html`<span class="tag warn">unconfirmed</span>`
-            : one.reported ? html`<span class="note">reported</span>`
-            : one.acknowledged ? html`<span class="note">confirmed</span>`
-            : html`<span class="note">not confirmed</span>`}</span>
+        <span class="states">${one.refused ? html`<span class="tag bad" title=${cut(one.refused)}>${t("now.refused")}</span>`
+            : one.offline ? html`<span class="tag warn">${t("now.offline")}</span>`
+            : one.differs ? html`<span class="tag warn">${rich(one.unconfirmed ? "now.reportsUnconfirmed" : one.reported ? "now.reports" : "now.confirms", { state: html`<bdi>${stateText(state)}</bdi>` })}</span>`
+            : one.unconfirmed ? html`<span class="tag warn">${t("now.unconfirmed")}</span>`
+            : one.reported ? html`<span class="note">${t("now.reported")}</span>`
+            : one.acknowledged ? html`<span class="note">${t("now.confirmed")}</span>`
+            : html`<span class="note">${t("now.notConfirmed")}</span>`}</span>
         <${State} one=${one} shown=${shown} on=${on} kind=${kind} open=${open} setOpen=${setOpen} failed=${failed} />
-        <${Age} time=${one.time} problem=${one.desired ? " " : "no wish"} now=${now} />
+        <${Age} time=${one.time} problem=${one.desired ? " " : t("now.noWish")} now=${now} />
     </li>
     ${open ? html`<li class="setting"><${RemoteSetting} actuator=${one} done=${() => setOpen(false)} /></li>` : null}
     ${error ? html`<li><${Failure} error=${error} /></li>` : null}
@@ -132,13 +133,13 @@ function Card({ card, now, wanted }) {
     const [asked, setAsked] = useState(false), all = asked || wanted;
     const names = card.streams.map((stream) => stream.name);
     const first = all || card.streams.length <= ROWS_MAX ? card.streams
-        : [...card.streams].sort((a, b) => (doubt(b) === "offline") - (doubt(a) === "offline")).slice(0, ROWS_MAX);
+        : [...card.streams].sort((a, b) => b.offline - a.offline).slice(0, ROWS_MAX);
     return html`<section class=${card.trouble ? "card trouble" : "card"} aria-label=${cut(card.title, 120)}>
         <h2>${card.iri ? html`<${Iri} iri=${card.iri} label=${cut(card.title, 120)} />` : html`<bdi>${cut(card.title, 120)}</bdi>`}${card.area ? html` <small><bdi>${cut(card.area, 60)}</bdi></small>` : null}</h2>
         <ul>
             ${first.map((stream) => html`<${Stream} key=${stream.about} stream=${stream} now=${now}
                 alike=${names.indexOf(stream.name) !== names.lastIndexOf(stream.name)} />`)}
-            ${card.streams.length > ROWS_MAX ? html`<li><button class="more" aria-expanded=${all} onClick=${() => setAsked(!asked)}>${all ? `First ${ROWS_MAX} readings` : `All ${card.streams.length} readings`}</button></li>` : null}
+            ${card.streams.length > ROWS_MAX ? html`<li><button class="more" aria-expanded=${all} onClick=${() => setAsked(!asked)}>${all ? t("now.first", { count: ROWS_MAX }) : t("now.all", { count: card.streams.length })}</button></li>` : null}
             ${card.actuators.map((one) => html`<${Actuator} key=${one.iri} one=${one} now=${now} />`)}
         </ul>
     </section>`;
@@ -153,13 +154,13 @@ function Problems({ health, offline, now }) {
     const problems = wrong.length + told.length, [chosen, setChosen] = useState(null);
     if (!problems && !offline.length) return null;
     const counts = [
-        problems === 1 ? "1 problem" : problems ? `${problems} problems` : "",
-        offline.length === 1 ? "1 device is offline" : offline.length ? `${offline.length} devices are offline` : "",
+        problems ? t("now.problems", { count: problems }) : "",
+        offline.length ? t("now.away", { count: offline.length }) : "",
     ].filter(Boolean).join(", ");
     // Many would push the readings off a phone.
     const few = problems + Math.min(offline.length, 1) <= 2;
     const toggle = ({ currentTarget: { open } }) => setChosen(open === few ? null : open);
-    return html`<section class="problems" aria-label="Problems"><details open=${chosen ?? few} onToggle=${toggle}>
+    return html`<section class="problems" aria-label=${t("now.problemsTitle")}><details open=${chosen ?? few} onToggle=${toggle}>
         <summary><strong>${counts}</strong>${wrong.length ? html` <small><bdi>${cut(wrong.map((one) => one.name).join(", "), 120)}</bdi></small>` : null}</summary>
         ${problems ? html`<ul class="components">
             ${wrong.map((one) => html`<${HealthComponent} key=${one.name} one=${one} />`)}
@@ -169,7 +170,7 @@ function Problems({ health, offline, now }) {
             ${offline.slice(0, OFFLINE_MAX).map(({ iri, label, seen, reason }) => html`<li key=${iri}>
                 <${Iri} iri=${iri} label=${label ? cut(label, 120) : undefined} />${seen ? html` <small>${lasting(now - Date.parse(seen))}</small>` : null}${reason ? html` <small><bdi>${cut(reason, 200)}</bdi></small>` : null}
             </li>`)}
-            ${offline.length > OFFLINE_MAX ? html`<li><small>and ${offline.length - OFFLINE_MAX} more</small></li>` : null}
+            ${offline.length > OFFLINE_MAX ? html`<li><small>${t("now.andMore", { count: offline.length - OFFLINE_MAX })}</small></li>` : null}
         </ul></div>` : null}
     </details></section>`;
 }
@@ -179,10 +180,11 @@ function Empty() {
         event.preventDefault();
         go("query");
     };
-    return html`<div class="empty"><p>There are no readings yet.</p>
-        <p>Name your MQTT broker in <code>lamplighter.toml</code>, and say in a file of <code>mapping/</code> what its topics
-        mean; <code>lamplighter devices</code> lists devices that announce themselves. Everything that the gateway knows can be
-        <a href="query" onClick=${click}>queried</a>.</p></div>`;
+    return html`<div class="empty"><p>${t("now.empty")}</p>
+        <p>${rich("now.emptyHow", {
+            settings: html`<code>lamplighter.toml</code>`, mapping: html`<code>mapping/</code>`, devices: html`<code>lamplighter devices</code>`,
+            query: html`<a href="query" onClick=${click}>${t("now.queried")}</a>`,
+        })}</p></div>`;
 }
 
 function matches(card, wanted) {
@@ -206,12 +208,12 @@ export function Now() {
     const now = Date.now(), known = site.current;
     const cards = known ? known.features() : [];
     const shown = wanted ? cards.filter((card) => matches(card, wanted.toLowerCase())) : cards;
-    return html`<${Head} title="Now" view="now">
-            ${cards.length > 8 ? html`<input type="search" placeholder="Filter" aria-label="Filter" value=${wanted} onInput=${(event) => setWanted(event.currentTarget.value)} />` : null}
+    return html`<${Head} title=${t("view.now")} view="now">
+            ${cards.length > 8 ? html`<input type="search" placeholder=${t("now.filter")} aria-label=${t("now.filter")} value=${wanted} onInput=${(event) => setWanted(event.currentTarget.value)} />` : null}
         <//>
         <${Failure} error=${error} />
         ${failures.map((failure) => html`<${Failure} error=${failure} />`)}
         <${Problems} health=${health} offline=${known?.offline() ?? []} now=${now} />
         ${cards.length ? html`<div class="cards">${shown.map((card) => html`<${Feature} key=${card.iri} card=${card} now=${now} wanted=${wanted !== ""} shown=${`${wanted !== ""} ${shownOf(card, now)}`} />`)}</div>`
-            : known?.loaded ? html`<${Empty} />` : html`<p class="note" role="status">Loading…</p>`}`;
+            : known?.loaded ? html`<${Empty} />` : html`<p class="note" role="status">${t("parts.loading")}</p>`}`;
 }

@@ -2,6 +2,7 @@
 import { subscribe } from "../live.js";
 import { settingPath } from "../setting.js";
 import { isBoolean, isNumber, labelWithin, localName, natural, shortIri, text, unitSign } from "../terms.js";
+import { t } from "../texts.js";
 
 const POINTS_MAX = 60;
 const CHANGED_MS = 100;
@@ -257,7 +258,7 @@ export class Site {
         const cards = new Map();
         const card = (iri) => {
             if (!cards.has(iri)) {
-                const title = this.label(iri) || (iri ? shortIri(iri) : "Other");
+                const title = this.label(iri) || (iri ? shortIri(iri) : t("now.other"));
                 cards.set(iri, { iri, title, area: this.area(iri), streams: [], actuators: [] });
             }
             return cards.get(iri);
@@ -275,7 +276,7 @@ export class Site {
         for (const one of cards.values()) {
             for (const stream of one.streams) {
                 const label = this.label(stream.stream) || this.label(stream.sensor) || this.label(stream.property);
-                stream.name = labelWithin(label, one.title) || localName(stream.property) || "value";
+                stream.name = labelWithin(label, one.title) || localName(stream.property) || t("now.value");
             }
             for (const actuator of one.actuators) actuator.label = labelWithin(actuator.label, one.title);
             one.streams.sort((a, b) => natural(a.name, b.name) || natural(a.sensor, b.sensor));
