@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import { html } from "./html.js";
 import { allowed, top, watchSession } from "./gateway.js";
+import { followed, go } from "./route.js";
 import { t } from "./texts.js";
 import { cut, isBoolean, isNumber, linkOf, localName, ntriples, shortIri, text } from "./terms.js";
 
@@ -26,6 +27,16 @@ export function Iri({ iri, label }) {
     return address
         ? html`<a href=${address} rel="noreferrer" title=${cut(iri)}><bdi>${shown}</bdi></a>`
         : html`<bdi title=${cut(iri)}>${shown}</bdi>`;
+}
+
+// A link to another view, without loading the page again.
+export function Link({ view, search = "", hash = "", title, label, current, children }) {
+    const click = (event) => {
+        if (!followed(event)) return;
+        event.preventDefault();
+        go(view, { search, hash });
+    };
+    return html`<a href=${`${top}page/${view}${search}${hash}`} title=${title} aria-label=${label} aria-current=${current} onClick=${click}>${children}</a>`;
 }
 
 export function Term({ term }) {

@@ -87,6 +87,10 @@ function shown(value) {
     return typeof value === "number" ? number(value) : value;
 }
 
+export function has(key) {
+    return Object.hasOwn(messages, key);
+}
+
 // The text of a key. values: by the names in its braces; `count` chooses the plural.
 export function t(key, values = {}) {
     return split(key, values).map((part, index) => (index % 2 ? shown(values[part]) : part)).join("");

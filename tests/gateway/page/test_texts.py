@@ -13,7 +13,7 @@ from tests.support.places import ROOT
 
 SOURCE = ROOT / "gateway" / "page" / "source"
 SCRIPTS = sorted(path for path in SOURCE.rglob("*.js") if path.parent.name != "messages")
-LINE = re.compile(r'^    "(?P<key>[\w.]+)": (?P<value>.+),$')
+LINE = re.compile(r'^    "(?P<key>[\w.-]+)": (?P<value>.+),$')
 PLURALS = re.compile(r'(\w+): ("(?:[^"\\]|\\.)*")')
 LETTERS = re.compile(r"[^\W\d_]{2,}")
 NAMES = {"JSON", "CSV", "Lamplighter"}

@@ -1,6 +1,7 @@
 // Devices that were found: proposed and adopted ones, decisions about them, and mapping rules on trial.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 
+import { Asking } from "../asking.js";
 import { getJson, postJson } from "../gateway.js";
 import { html } from "../html.js";
 import { Failure, Head, Iri, Written, usePolled } from "../parts.js";
@@ -15,39 +16,6 @@ const STATES = { proposed: "warn", adopted: "ok" };
 
 function path(device) {
     return devicePath(device.id);
-}
-
-// A question before a decision. fields: texts to enter; done(values): sends it; close(whether it was sent).
-function Asking({ title, text, action, danger, fields = [], done, close }) {
-    const dialog = useRef(null), over = useRef(false);
-    const [error, setError] = useState(null);
-    const finish = (sent) => {
-        if (over.current) return;
-        over.current = true;
-        dialog.current.close();
-        close(sent);
-    };
-    useEffect(() => dialog.current.showModal(), []);
-    const submit = async (event) => {
-        event.preventDefault();
-        const form = event.currentTarget;
-        try {
-            await done(Object.fromEntries(fields.map(({ name }) => [name, form.elements[name].value.trim()])));
-            finish(true);
-        } catch (failure) {
-            setError(failure);
-        }
-    };
-    return html`<dialog ref=${dialog} class="asking" aria-labelledby="asking-title" onCancel=${() => finish(false)} onClose=${() => finish(false)}><form onSubmit=${submit}>
-        <h2 id="asking-title">${title}</h2>
-        ${text ? html`<p>${text}</p>` : null}
-        ${fields.map(({ name, label, value }) => html`<label>${label} <input name=${name} value=${value} autocomplete="off" spellcheck="false" /></label>`)}
-        <${Failure} error=${error} />
-        <div class="actions">
-            <button class=${danger ? "danger" : "main"}>${action}</button>
-            <button type="button" autofocus=${danger} onClick=${() => finish(false)}>${t("devices.leave")}</button>
-        </div>
-    </form></dialog>`;
 }
 
 // The area is a part of the adoption; another name comes after it.

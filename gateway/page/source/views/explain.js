@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import { getJson, query } from "../gateway.js";
 import { html } from "../html.js";
-import { Failure, Head, Written, usePolled } from "../parts.js";
+import { Failure, Head, Link, Written, usePolled } from "../parts.js";
 import { followed, go } from "../route.js";
 import { PREFIXES, cut, localName, ntriples, text } from "../terms.js";
 import { clockTime, moment, number, preciseTime, t } from "../texts.js";
@@ -40,7 +40,7 @@ function later(seconds) {
     return seconds < 120 ? `+${number(Math.round(10 * seconds) / 10)} s` : `+${Math.round(seconds / 60)} min`;
 }
 
-function Link({ one }) {
+function Step({ one }) {
     const end = { acknowledgement: "ok", refusal: "bad", waiting: "warn" }[one.link] ?? "";
     const toLog = (event) => {
         if (!followed(event)) return;
@@ -133,7 +133,8 @@ export function Explain() {
         <div class="explained">
             <section aria-labelledby="chain-title">
                 ${chain.value ? html`<h2 id="chain-title"><bdi title=${cut(chain.value.actuator)}>${cut(nameOf(chain.value.actuator), 80)}</bdi>${state ? html`: <${Written} term=${state} />` : null}</h2>
-                    <ol class="chain">${chain.value.links.map((one) => html`<${Link} one=${one} />`)}</ol>`
+                    <p class="actions"><${Link} view="history" hash=${`#${new URLSearchParams({ iri: ntriples(chain.value.actuator)?.value ?? "" })}`}>${t("view.history")}<//></p>
+                    <ol class="chain">${chain.value.links.map((one) => html`<${Step} one=${one} />`)}</ol>`
                 : chain.error ? null : html`<p class="note" role="status">${t("parts.loading")}</p>`}
                 <${Failure} error=${chain.error} />
             </section>

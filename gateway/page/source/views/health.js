@@ -1,7 +1,7 @@
 // How the gateway does: what is wrong first, then its figures.
 import { getJson, session } from "../gateway.js";
 import { html } from "../html.js";
-import { Failure, Head, Prose, usePolled } from "../parts.js";
+import { Failure, Head, Link, Prose, usePolled } from "../parts.js";
 import { bytes, cut, duration, lasting } from "../terms.js";
 import { number, t } from "../texts.js";
 
@@ -21,7 +21,7 @@ export const STATES = {
     failed: ["bad", t("health.failed")],
 };
 
-function stateText(state) {
+function stateName(state) {
     return Object.hasOwn(STATES, state) ? t(`health.state.${state}`) : state;
 }
 
@@ -29,10 +29,18 @@ function stateClass(state) {
     return STATES[state]?.[0] ?? "warn";
 }
 
+// The name of a component; that of a device or an application leads to it.
+function Component({ name }) {
+    const [, view, rest] = /^(device|application)\/(.+)$/.exec(name) ?? [];
+    const shown = html`<bdi>${cut(name, 120)}</bdi>`;
+    if (!view || !session.operator) return shown;
+    return html`<${Link} view=${`${view}s`} hash=${`#${new URLSearchParams({ [view]: rest })}`}>${shown}<//>`;
+}
+
 export function HealthComponent({ one }) {
     const since = one.since ? Date.parse(one.since) : NaN;
     return html`<li class=${`component ${stateClass(one.state)}`}>
-        <div><strong><bdi>${cut(one.name, 120)}</bdi></strong> <span class=${`tag ${stateClass(one.state)}`}>${stateText(one.state)}</span>
+        <div><strong><${Component} name=${one.name} /></strong> <span class=${`tag ${stateClass(one.state)}`}>${stateName(one.state)}</span>
             ${Number.isFinite(since) && one.state !== "ok" ? html` <small>${lasting(Date.now() - since)}</small>` : null}</div>
         ${one.reason ? html`<p><${Prose} text=${one.reason} /></p>` : null}
         ${one.cure ? html`<p class="cure"><${Prose} text=${one.cure} /></p>` : null}
@@ -125,7 +133,7 @@ export function Health() {
     return html`<${Head} title=${t("view.health")} view="health" />
         <${Failure} error=${error} />
         ${value === null ? null : html`
-            <p class=${`verdict ${stateClass(state)}`} role="status"><strong>${stateText(state)}</strong> ${STATES[state]?.[1] ?? ""}</p>
+            <p class=${`verdict ${stateClass(state)}`} role="status"><strong>${stateName(state)}</strong> ${STATES[state]?.[1] ?? ""}</p>
             <${Problems} health=${value.health} />
             <${Overview} health=${value.health} figures=${value.figures} />
             <details class="all"><summary>${t("health.all")}</summary><div class="scroll" role="region" aria-label=${t("health.all")} tabindex="0"><table>

@@ -228,7 +228,7 @@ export class Site {
         return found;
     }
 
-    // The actuators: { iri, path, label, desired, reported, acknowledged, refused, differs, offline, unconfirmed, places }.
+    // The actuators: { iri, path, label, property, points, desired, reported, acknowledged, refused, differs, offline, unconfirmed, places }.
     // path: where its states are set, "" where the page cannot; unconfirmed: as of a stream.
     actuators() {
         const { adopted, desired, reported, actuations, values, hosts, controls } = this.indexes;
@@ -244,6 +244,7 @@ export class Site {
             const availability = this.availability(iri), places = hosts.all(iri).map((row) => row.platform.value);
             return {
                 iri, places, path: settingPath(iri, places.filter((one) => adopted.get(one))), desired: want, reported: say, acknowledged, time: act?.result?.time,
+                property: controls.get(iri)?.property.value ?? "", points: [],
                 label: this.label(iri) || (controls.get(iri) ? localName(controls.get(iri).property.value) : localName(iri)),
                 refused: act?.row.refused?.value ?? "",
                 differs: Boolean(want && (say ? !sameState(want, say) : acknowledged && !sameState(want, acknowledged))),
@@ -251,6 +252,21 @@ export class Site {
                 unconfirmed: Boolean(say) && this.unconfirmed(iri, report.time),
             };
         });
+    }
+
+    // An actuator and the only reading of what it controls, of the same device, are one row.
+    join(actuator, card) {
+        const of = (iri) => this.indexes.hosts.all(iri).map((row) => row.platform.value);
+        const found = card.streams.filter((stream) => actuator.property && stream.property === actuator.property
+            && of(stream.sensor).some((one) => actuator.places.includes(one)));
+        if (found.length !== 1 || !found[0].value || found[0].nil) return;
+        const [stream] = found;
+        if (actuator.reported && !sameState(actuator.reported, stream.value)) return;
+        card.streams.splice(card.streams.indexOf(stream), 1);
+        actuator.points = stream.points;
+        actuator.unconfirmed ||= !actuator.reported && stream.unconfirmed;
+        actuator.reported ??= stream.value;
+        actuator.differs = Boolean(actuator.desired && !sameState(actuator.desired, actuator.reported));
     }
 
     // The features with what belongs to them; those with problems first.
@@ -274,6 +290,7 @@ export class Site {
             card(shared ?? places[0] ?? "").actuators.push(actuator);
         }
         for (const one of cards.values()) {
+            for (const actuator of one.actuators) this.join(actuator, one);
             for (const stream of one.streams) {
                 const label = this.label(stream.stream) || this.label(stream.sensor) || this.label(stream.property);
                 stream.name = labelWithin(label, one.title) || localName(stream.property) || t("now.value");
@@ -285,6 +302,15 @@ export class Site {
                 || one.actuators.some((actuator) => actuator.refused || actuator.differs || actuator.offline);
         }
         return Array.from(cards.values()).sort((a, b) => b.trouble - a.trouble || natural(a.area, b.area) || natural(a.title, b.title));
+    }
+
+    // The adopted device that all of a card belongs to, "" for none.
+    deviceOf({ iri, streams, actuators }) {
+        const { adopted, hosts } = this.indexes;
+        if (adopted.get(iri)) return iri;
+        const found = new Set([...streams.map(({ sensor }) => hosts.all(sensor).map((row) => row.platform.value)), ...actuators.map(({ places }) => places)]
+            .map((places) => places.find((one) => adopted.get(one)) ?? ""));
+        return found.size === 1 ? found.values().next().value : "";
     }
 
     // The platforms that are away: [{ iri, label, seen, reason }].
