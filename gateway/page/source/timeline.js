@@ -14,11 +14,11 @@ function seconds(time) {
     return Date.parse(time) / 1000;
 }
 
-// The rows of numbers: times, means, lowest, highest. A gap, or steps without a reading, breaks the line.
+// The rows of numbers: times, means, lowest, highest. A gap breaks the line; steps without a reading do not, as many
+// sensors report changes only.
 export function numbers({ points, gaps, step_s: step }) {
     const rows = points.map(([time, mean, low, high]) => [seconds(time) + step / 2, mean, low, high]);
     const breaks = gaps.map(({ from }) => [seconds(from), null, null, null]);
-    if (step) rows.forEach(([at], index) => index && at - rows[index - 1][0] > 1.5 * step && breaks.push([rows[index - 1][0] + step, null, null, null]));
     const all = [...rows, ...breaks].sort((one, other) => one[0] - other[0]);
     return [0, 1, 2, 3].map((column) => all.map((row) => row[column]));
 }
@@ -52,6 +52,7 @@ function drawStates(plot, lists, colours) {
     ctx.save();
     ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
     ctx.textBaseline = "middle";
+    ctx.textAlign = "left";
     lists.forEach((states, row) => {
         const top = bbox.top + row * each + each * 0.1, tall = each * 0.8;
         for (const { from, to, value, changes } of states) {

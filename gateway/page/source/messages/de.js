@@ -94,6 +94,8 @@ export const de = {
     "now.show": "Einblenden",
     "now.showOf": "{name} einblenden",
     "now.hiddenCards": { one: "{count} ausgeblendete Karte", other: "{count} ausgeblendete Karten" },
+    "now.on": "an",
+    "now.off": "aus",
 
     "timers.cancelTitle": "Diesen Timer abbrechen?",
     "timers.cancelText": "Das Update wird nicht ausgeführt. Das lässt sich nicht rückgängig machen.",

@@ -94,6 +94,8 @@ export const en = {
     "now.show": "Show",
     "now.showOf": "Show {name}",
     "now.hiddenCards": { one: "{count} hidden card", other: "{count} hidden cards" },
+    "now.on": "on",
+    "now.off": "off",
 
     "timers.cancelTitle": "Cancel this timer?",
     "timers.cancelText": "The update will not run. This cannot be undone.",

@@ -23,13 +23,13 @@ function span({ from, to }) {
 // The figures of numbers: [name, text] pairs.
 function figuresOf({ points, unit }) {
     if (!points.length) return [];
-    const with_ = (value) => `${numberText(value)} ${unitOf(unit)}`.trim();
+    const said = (value) => `${numberText(value)} ${unitOf(unit)}`.trim();
     const count = points.reduce((sum, [, , , , each]) => sum + each, 0);
     return [
-        [t("history.last"), with_(points[points.length - 1][1])],
-        [t("history.low"), with_(Math.min(...points.map(([, , low]) => low)))],
-        [t("history.mean"), with_(points.reduce((sum, [, mean, , , each]) => sum + mean * each, 0) / count)],
-        [t("history.high"), with_(Math.max(...points.map(([, , , high]) => high)))],
+        [t("history.last"), said(points[points.length - 1][1])],
+        [t("history.low"), said(Math.min(...points.map(([, , low]) => low)))],
+        [t("history.mean"), said(Math.round(100 * points.reduce((sum, [, mean, , , each]) => sum + mean * each, 0) / count) / 100)],
+        [t("history.high"), said(Math.max(...points.map(([, , , high]) => high)))],
         [t("history.readings"), number(count)],
     ];
 }

@@ -52,7 +52,8 @@ function Stream({ stream, now, alike }) {
 }
 
 function stateText(term) {
-    return cut(text(term), 60);
+    if (isBoolean(term)) return t(term.value === "true" ? "now.on" : "now.off");
+    return isNumber(term) ? numberText(term.value) : cut(text(term), 60);
 }
 
 // A name that leads to another view. more: what is there, for screen readers.

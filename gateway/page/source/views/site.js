@@ -103,6 +103,10 @@ export function sameState(one, other) {
     return (isBoolean(one) || isBoolean(other)) && one.value in truth && truth[one.value] === truth[other.value];
 }
 
+function newer(one, other) {
+    return one && other ? (one.value >= other.value ? one : other) : one ?? other;
+}
+
 // A row whose triple terms are texts, except where a value or a state is shown: all else is taken for a name.
 function plain(row) {
     for (const [name, term] of Object.entries(row)) {
@@ -243,7 +247,7 @@ export class Site {
             const acknowledged = act?.result?.value;
             const availability = this.availability(iri), places = hosts.all(iri).map((row) => row.platform.value);
             return {
-                iri, places, path: settingPath(iri, places.filter((one) => adopted.get(one))), desired: want, reported: say, acknowledged, time: act?.result?.time,
+                iri, places, path: settingPath(iri, places.filter((one) => adopted.get(one))), desired: want, reported: say, acknowledged, time: newer(act?.result?.time, report?.time),
                 property: controls.get(iri)?.property.value ?? "", points: [],
                 label: this.label(iri) || (controls.get(iri) ? localName(controls.get(iri).property.value) : localName(iri)),
                 refused: act?.row.refused?.value ?? "",
@@ -261,9 +265,9 @@ export class Site {
             && of(stream.sensor).some((one) => actuator.places.includes(one)));
         if (found.length !== 1 || !found[0].value || found[0].nil) return;
         const [stream] = found;
-        if (actuator.reported && !sameState(actuator.reported, stream.value)) return;
         card.streams.splice(card.streams.indexOf(stream), 1);
         actuator.points = stream.points;
+        actuator.time ??= stream.time;
         actuator.unconfirmed ||= !actuator.reported && stream.unconfirmed;
         actuator.reported ??= stream.value;
         actuator.differs = Boolean(actuator.desired && !sameState(actuator.desired, actuator.reported));
