@@ -75,12 +75,15 @@ def _restore(options: argparse.Namespace) -> int:
         f"restored by record {done['sequence']}: {count_text(done['removed'], 'quad')} removed, {done['added']} added, "
         f"{count_text(done['cancelled'], 'delayed update')} cancelled, {done['delayed']} set"
     )
+    if done["applications"] is not None:
+        line += f", {count_text(done['applications'], 'stored application')}"
     print_result(options, done, line)
     return 0
 
 
 def _content(made: backup.Backup) -> str:
-    return f"{count_text(made.quads, 'quad')}, {count_text(made.timers, 'delayed update')}"
+    found = f"{count_text(made.quads, 'quad')}, {count_text(made.timers, 'delayed update')}"
+    return found if not made.applications else f"{found}, {count_text(made.applications, 'stored application')}"
 
 
 def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:

@@ -73,7 +73,7 @@ COMMANDS = (
         "backup_commands:add_backup_commands",
         {
             "backup": "back up the dataset and the gateway's state to a file, with or without a running gateway",
-            "restore": "restore the dataset and delayed updates of a backup into a running gateway",
+            "restore": "restore dataset, delayed updates and stored applications of a backup into a running gateway",
         },
     ),
     CommandGroup(
@@ -104,6 +104,10 @@ COMMANDS = (
     CommandGroup(
         "explain_command:add_explain_command",
         {"explain": "show why an actuator was switched: from the reading to the acknowledgement"},
+    ),
+    CommandGroup(
+        "apps_commands:add_apps_commands",
+        {"apps": "list, show, add and remove the applications of a running gateway"},
     ),
     CommandGroup("try_command:add_try_command", {"try": "show what an application would have done in the past"}),
     CommandGroup(

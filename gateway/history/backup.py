@@ -20,16 +20,19 @@ from lamplighter.gateway.log import snapshots
 from lamplighter.gateway.log.data_folder import take_lock
 from lamplighter.gateway.log.snapshots import read_snapshot
 from lamplighter.gateway.state.knowledge import snapshot_state
+from lamplighter.gateway.state.stored_applications import StoredApplications
 
 
 @dataclass(frozen=True)
 class Backup:
-    """A backup that was read from end to end. place: gateway, epoch and sequence; timers: pending delayed updates."""
+    """A backup that was read from end to end. place: gateway, epoch and sequence; timers: pending delayed updates;
+    applications: stored ones; None if it was made by a version that had none."""
 
     place: str
     ts: str
     quads: int
     timers: int
+    applications: int | None
     bytes: int
 
 
@@ -37,11 +40,13 @@ def check(path: Path) -> Backup:
     """Reads a backup from end to end. Raises ChangeLogError if it is damaged, ConfigurationError for a newer one."""
     head, batches = read_snapshot(path)
     quads = sum(map(len, batches))
+    state = snapshot_state(head)
     return Backup(
         f"{head.gw}/{head.epoch}/{head.seq}",
         head.ts,
         quads,
-        len(snapshot_state(head).delayed.pending),
+        len(state.delayed.pending),
+        None if state.stored is None else len(state.stored),
         path.stat().st_size,
     )
 
@@ -83,6 +88,7 @@ def offline(data: Path, clock: Clock, told: Callable[[str], None]) -> Iterator[b
             boot=clock.boot,
             boottime_us=clock.boottime_us(),
         )
+        replay.knowledge.stored = StoredApplications(data, Disk())
         state = msgspec.json.encode(replay.knowledge.state())
         out = io.BytesIO()  # compressed, and so small beside the dataset in memory
         snapshots.write(out, head, replay.engine.store.graphs(), state, replay.engine.snapshot())

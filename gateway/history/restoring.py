@@ -2,7 +2,8 @@
 
 A fork compares the backup with the dataset, while updates continue. The difference, corrected by the commits in the
 meantime, is one commit, so subscribers are notified of the exact change. The delayed updates of the backup replace the
-pending ones. Request ids, applications and resumable subscriptions do not change: they belong to current clients.
+pending ones, and its stored applications those of the gateway. Request ids, the files of ``apps/`` and resumable
+subscriptions do not change: they belong to current clients and to the machine.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from lamplighter.gateway.disk import TEMPORARY, Disk
 from lamplighter.gateway.log.snapshots import read_snapshot
 from lamplighter.gateway.state.delayed import DELAY_US_MAX
 from lamplighter.gateway.state.knowledge import snapshot_state
+from lamplighter.gateway.state.stored_applications import StoredApplication, check_amount, check_name
 from lamplighter.gateway.texts import cut
 from lamplighter.gateway.workers.ad_hoc import Answer
 
@@ -61,17 +63,20 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     created: tuple[Term, ...] = ()
     dropped: tuple[Term, ...] = ()
     timers: tuple[Timer, ...] = ()
+    applications: tuple[StoredApplication, ...] | None = None
     place: str = ""
     error: str = ""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The change from the state of a fork to that of a backup. timers: the delayed updates to set."""
+    """The change from the state of a fork to that of a backup. timers: the delayed updates to set. applications: the
+    stored ones; None: the backup says nothing of them, so they stay."""
 
     place: str
     delta: QuadDelta
     timers: tuple[Timer, ...]
+    applications: tuple[StoredApplication, ...] | None = None
 
     def since(self, deltas: list[QuadDelta], slices: Slices = Slices()) -> QuadDelta:  # noqa: B008 - it has no state
         """The exact delta from the state after some commits that the fork has not seen."""
@@ -82,12 +87,15 @@ class Difference:
 
 @dataclass(frozen=True)
 class Restored:
+    """What was done. applications: stored ones that the gateway has now; None: they stayed."""
+
     place: str
     sequence: int
     removed: int
     added: int
     cancelled: int
     delayed: int
+    applications: int | None
 
 
 def comparison(path: Path, engine: Engine, pending_max: int, now: datetime) -> Callable[[BinaryIO], None]:
@@ -131,6 +139,7 @@ def _parts(path: Path, content: ByteSource, engine: Engine, pending_max: int, no
         # Before any output. A backup that is damaged at its end must not have changed anything.
         wanted.fill(_possible(batches, engine.store), names)
         timers = tuple(islice(_timers(head, now), pending_max + 1))
+        applications = _applications(head)
     except ValueError as error:
         raise ChangeLogError(f"damaged: {error}", path=path, hint="take an older one") from error
     for removed in _missing(engine.store, wanted):
@@ -142,6 +151,7 @@ def _parts(path: Path, content: ByteSource, engine: Engine, pending_max: int, no
         created=tuple(sorted(there - present)),
         dropped=tuple(sorted(present - there)),
         timers=timers,
+        applications=applications,
         place=f"{head.gw}/{head.epoch}/{head.seq}",
     )
 
@@ -162,6 +172,22 @@ def _possible(batches: Iterator[tuple[Quad, ...]], store: QuadStore) -> Iterator
         check_quads(batch, before)
         before += len(batch)
         yield batch
+
+
+def _applications(head: Record) -> tuple[StoredApplication, ...] | None:
+    """The stored applications of a backup. Raises ValueError."""
+    stored = snapshot_state(head).stored
+    if stored is None:
+        return None
+    try:
+        check_amount(stored)
+        for one in stored:
+            check_name(one.name)
+    except GatewayError as error:
+        raise ValueError(f"stored applications: {error}") from error
+    if len({one.name for one in stored}) < len(stored):
+        raise ValueError("stored applications: two have the same name")
+    return tuple(stored)
 
 
 def _timers(head: Record, now: datetime) -> Iterator[Timer]:
@@ -211,7 +237,8 @@ async def difference(answer: Answer) -> Difference:
     # for a whole one.
     if not last.place or rest:
         raise StoreError("the backup could not be compared with the dataset; is there enough memory?")
-    return Difference(last.place, QuadDelta(tuple(removed), tuple(added), (), last.created, last.dropped), last.timers)
+    delta = QuadDelta(tuple(removed), tuple(added), (), last.created, last.dropped)
+    return Difference(last.place, delta, last.timers, last.applications)
 
 
 @contextlib.asynccontextmanager

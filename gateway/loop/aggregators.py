@@ -6,7 +6,7 @@ Nothing here writes to the log: `gateway.loop.reactions` records what is pending
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from lamplighter.engine.core import Engine, Notification, Subscription
@@ -79,12 +79,19 @@ class Aggregators:
         self._obligations.add(self._obligations.beginning, waiting)
         self._obligations.add(self._obligations.ending, [name for name in register.names() if name not in names])
 
-    def redeclare(self, declared: Sequence[Application], register: ApplicationRegistry) -> list[Application]:
-        """Takes up what `apps/` has now, as a start would: those that begin, which are returned, and the end of those
-        that are gone. Another version leaves its place to the new one; one that was stopped begins again."""
+    def redeclare(
+        self, declared: Sequence[Application], register: ApplicationRegistry, names: Collection[str] | None = None
+    ) -> list[Application]:
+        """Takes up what is declared now, as a start would: those that begin, which are returned, and the end of those
+        that are gone. Another version leaves its place to the new one. names: of those that begin again if they were
+        stopped; None: all."""
         for application in [owner for owner, _ in self.subscriptions.values() if owner not in declared]:
             self._leave(application)
-        waiting = [application for application in declared if not register.has(application)]
+        waiting = [
+            application
+            for application in declared
+            if not register.has(application) and (names is None or application.name in names)
+        ]
         for application in waiting:
             self._interruptions.pop(application.name, None)
             self._reports.forget(f"application/{application.name}")
@@ -129,7 +136,7 @@ class Aggregators:
         if again:
             self._obligations.add(self._obligations.beginning, [application])
         self._report(
-            name,
+            application,
             "degraded" if again else "failed",
             f"a query exceeded its limit, and its reactions did not run"
             f"{'' if again else '; the application was stopped until the next start or reload'}: {error}",
@@ -143,7 +150,7 @@ class Aggregators:
 
     def stop(self, application: Application, problem: str, unexpected: bool = False) -> None:
         """Stops an application until the next start or reload. problem: for its health."""
-        self._report(application.name, "failed", problem)
+        self._report(application, "failed", problem)
         logger.error("application stopped", name=application.name, reason=problem, exc_info=unexpected)
         self._obligations.drop(application)
         self._leave(application)
@@ -164,11 +171,10 @@ class Aggregators:
                 logger.warning("application's subscription is slow", name=name, evaluation_ms=round(ms))
                 limit = self._current.settings.limits.evaluation_ms_max
                 self._report(
-                    name,
+                    application,
                     "degraded",
                     f"a query takes longer than limits.evaluation_ms_max = {limit} at commit after commit",
                 )
 
-    def _report(self, name: str, state: State, reason: str) -> None:
-        cure = f"correct or narrow down the queries of apps/{name}.jsap, then reload the gateway"
-        self._reports.add(f"application/{name}", state, reason, cure)
+    def _report(self, application: Application, state: State, reason: str) -> None:
+        self._reports.add(f"application/{application.name}", state, reason, application.remedy)

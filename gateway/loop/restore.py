@@ -147,6 +147,7 @@ class Restore:
             len(delta.added),
             len(going),
             len(difference.timers),
+            None if difference.applications is None else len(difference.applications),
         )
 
     def end(self) -> None:

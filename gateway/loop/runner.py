@@ -31,6 +31,7 @@ from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.clock_commits import ClockCommits
 from lamplighter.gateway.loop.dataset import LiveDataset
+from lamplighter.gateway.loop.declarations import Declarations
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.delivered import DeliveredSubscriptions, QueuedRenewal
 from lamplighter.gateway.loop.derivation_start import InferenceStart, ValidationStart
@@ -64,11 +65,12 @@ from lamplighter.gateway.monitoring.health.own import ENGINE, LOG, OwnComponents
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.state.applications import Application, DeclaredApplications
+from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.state.knowledge import Knowledge
 from lamplighter.gateway.state.messages import MessageSources
 from lamplighter.gateway.state.outcomes import Outcomes
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
+from lamplighter.gateway.state.stored_applications import StoredApplications
 from lamplighter.gateway.workers.ad_hoc import Answer, Reader
 from lamplighter.gateway.workers.dry_runs import DryRuns
 from lamplighter.gateway.workers.rdf_bodies import RdfBodies
@@ -109,11 +111,10 @@ class Runner:
         self.access_of = access_of
         self._clock = clock = log.clock
         self._log = log
-        self.applications = declared = DeclaredApplications(applications)
         self.current = current = LiveSettings(settings, access_of)
         self.access = current.access
         self.timings, self.counters, self.peaks = Timings(), Counters(), HighWaterMarks()
-        reports, outcomes, self._obligations = Reports(), Outcomes.of(applications), Obligations()
+        reports, outcomes, self._obligations = Reports(), Outcomes(), Obligations()
         self._slicer = slicer = TimeSlicer(self.timings.loop_held)
         log.slices = slicer
         self._dataset = LiveDataset(settings, clock, log, slicer, attempt)
@@ -133,6 +134,10 @@ class Runner:
         delays = Delays(self._delayed, ledger, self._scheduler, queue, current)
         self._aggregators = Aggregators(engine, current, reports, self._obligations)
         self._reactions = reactions = Reactions(self._obligations, outcomes, ledger, self._aggregators, delays, queue)
+        self._knowledge.stored = stored = StoredApplications(log.data, log.disk)
+        self.declarations = Declarations(applications, stored, queue, ledger, self._aggregators, reactions)
+        self.applications = declared = self.declarations.declared
+        outcomes.declare(declared, declared.declared)
         self._subscribers = Subscribers(ledger, reactions, self._resumption, self._dry_runs, queue, current)
         ledger.distribution = self._distribution = Distribution(
             evaluations, self._aggregators, self._subscribers, slicer
@@ -182,6 +187,7 @@ class Runner:
             PeerComponents(brokers),
             DeviceComponents(brokers, engine.store, clock),
             ApplicationComponents(outcomes, reports),
+            self.declarations,
         )
         health = HealthModel(clock, own, others)
         self.figures = Figures(self.counters, self.peaks, self.timings, health, parts)
@@ -290,20 +296,6 @@ class Runner:
             self._reader.apply(settings.query, settings.limits)
 
         return self.queue.post(apply)
-
-    def declare(self, applications: Sequence[Application]) -> asyncio.Future[None]:
-        """Takes up what ``apps/`` has now, in one step: what they have to do for earlier commits is done before, and
-        what changed while one was not declared is not made up for. The outcome is there when the records are durable.
-        Raises ChangeLogError; it can be repeated."""
-
-        def declare() -> None:
-            self._reactions.new_request()
-            begun = self._aggregators.redeclare(applications, self._knowledge.register)
-            self._reactions.outcomes.declare(applications, begun)
-            self.applications.declared = tuple(applications)
-            self._reactions.flush_pending()
-
-        return self.queue.post(declare)
 
     # --- requests: those of `updates`, `queries`, `backups` and `delivered`, and what needs several parts ---
 

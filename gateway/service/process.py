@@ -16,6 +16,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.gates.apis import Api, ApiContext, api_headers, apis
+from lamplighter.gateway.gates.http.applications import ApplicationRequests
 from lamplighter.gateway.gates.http.gate import http_gate
 from lamplighter.gateway.gates.http.mapping import MappingRequests
 from lamplighter.gateway.gates.http.messages import MessageRequests
@@ -196,6 +197,7 @@ async def _serve(
     settings = configuration.settings
     mapping = MappingRequests(runner, configuration.folder / "mapping")
     messages = MessageRequests(runner, mapping)
+    applications = ApplicationRequests(runner, configuration.folder)
     send_budget = SendBudget(settings.websocket.unsent_bytes_max)
     context = ApiContext(
         runner,
@@ -222,6 +224,7 @@ async def _serve(
                 *gates.routes,
                 mapping.route,
                 *messages.routes,
+                *applications.routes,
                 *(route for door in api_list for route in door.routes()),
             ],
             prefix=gates.prefix,
@@ -254,6 +257,7 @@ def _about(settings: Settings, subscribe_at: str, api_list: Iterable[Api]) -> st
         ("/devices", "devices; POST a decision about one to /devices/<id>"),
         ("/messages", "the last messages of a device, and what mapping rules make of them: ?device=<id>"),
         ("/messages/unread", "topics that no mapping rule reads, with their last message and a proposed rule"),
+        ("/applications", "applications; PUT and DELETE /applications/<name> change and remove one"),
         ("/log", "records of the change log: ?last=N, ?from=SEQ&to=SEQ, ?after=SEQ&wait=S"),
         ("/mapping/try", "what mapping rules make of a message (POST)"),
         ("/explain", "why an actuator was switched: ?actuation=<IRI>; ?last=N lists the newest actuations"),

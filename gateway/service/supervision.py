@@ -120,7 +120,7 @@ class GatewayService:
                     # Files on a worn SD card may take seconds, in which updates go on.
                     again = await asyncio.to_thread(self._reread)
                     await self._apply(again.settings)
-                    await self._runner.declare(again.applications)
+                    await self._runner.declarations.reload(again.applications)
             except ChangeLogError as error:  # what is not recorded yet is done before the next request
                 logger.error("applications taken up, change log not writable", reason=error)
             except GatewayError as error:

@@ -8,9 +8,10 @@ an application are records too; it does not react to earlier commits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lamplighter.engine.change_log import JOINT, Cause, Missed, Record
@@ -24,6 +25,7 @@ from lamplighter.engine.errors import (
     RequestSyntaxError,
 )
 from lamplighter.engine.protocol.jsap import Jsap, Query, Update, profile
+from lamplighter.engine.protocol.jsap_tree import Tree, decode_tree, included_addresses, member_lines, normal
 from lamplighter.engine.slices import SLICE, Slices
 from lamplighter.engine.sparql.requests import parse_query, parse_update, subscribable
 from lamplighter.engine.terms import Bag, Term, iri, literal
@@ -32,6 +34,7 @@ from lamplighter.gateway.state.delayed import at_moment, delay_us
 KIND = "application"  # the cause of every record of an application
 
 _NEAR_CHARACTERS = 30
+_DIGEST_CHARACTERS = 12
 
 # Reactions of an application that one request may cause, directly or through others; beyond it, it is stopped.
 REACTIONS_MAX = 1000
@@ -40,16 +43,24 @@ SAMPLE_IRI = iri("urn:x:y")  # stands for every IRI that a caller gives, where a
 
 @dataclass(frozen=True)
 class Application:
-    """A JSAP file. digest: identifies its version."""
+    """A JSAP document. digest: identifies its version. stored: it was put, and is no file of ``apps/``."""
 
     name: str
     digest: str
     profile: Jsap
+    stored: bool = field(default=False, compare=False)
 
     @property
     def began(self) -> Cause:
         """The cause of the record with which this version begins."""
         return Cause(KIND, f"{self.name}@{self.digest}")
+
+    @property
+    def remedy(self) -> str:
+        """How a person mends it."""
+        if self.stored:
+            return f"correct it, and put it again: lamplighter apps put {self.name}"
+        return f"correct apps/{self.name}.jsap (`lamplighter check`), then reload the gateway"
 
 
 @dataclass(frozen=True)
@@ -124,13 +135,64 @@ def _load(path: Path, *, unknown: bool = False) -> tuple[Application, Loader]:
     loader = Loader(network=False)  # a gateway may have no applications
     tree = loader.tree(path)
     try:
-        found = profile(tree, unknown=unknown)
-        faults = [*_unbound(found), *_wrong_times(found)]
-        if faults:
-            raise JsapError(*faults)
+        found = _checked_profile(tree, unknown=unknown)
     except JsapError as error:
         raise loader.locate_faults(error) from error
-    return Application(path.stem, loader.digest.hexdigest()[:12], found), loader
+    return Application(path.stem, _digest(loader.digest), found), loader
+
+
+def parse_application(name: str, document: bytes) -> Application:
+    """That of a document which includes no others. Raises JsapError, whose faults name the members."""
+    tree = normal(decode_tree(document))
+    if included_addresses(tree):
+        raise JsapError("include: only files in apps/ include others; write what it has into this document")
+    return Application(name, _digest(hashlib.sha256(document)), _checked_profile(tree), stored=True)
+
+
+def _digest(digest: hashlib._Hash) -> str:
+    return digest.hexdigest()[:_DIGEST_CHARACTERS]
+
+
+def _checked_profile(tree: Tree, *, unknown: bool = False) -> Jsap:
+    """Raises JsapError."""
+    found = profile(tree, unknown=unknown)
+    faults = [*_unbound(found), *_wrong_times(found)]
+    if faults:
+        raise JsapError(*faults)
+    return found
+
+
+@dataclass(frozen=True)
+class MemberFault:
+    """What is wrong with a document. place: of the member, such as ``updates.OFF.delay``; empty if there is none. line:
+    of the member, or of the nearest one around it."""
+
+    place: str
+    line: int | None
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.problem}" if self.place else self.problem
+
+
+def document_faults(name: str, document: bytes) -> list[MemberFault]:
+    """What `lamplighter check` would say of a document in ``apps/``."""
+    try:
+        texts = list(_sparql_faults(parse_application(name, document)))
+    except JsapError as error:
+        texts = [str(fault) for fault in error.args]
+    lines = member_lines(document) if texts else {}
+    return [_member_fault(text, lines) for text in texts]
+
+
+def _member_fault(text: str, lines: Mapping[str, int]) -> MemberFault:
+    place, _, problem = text.partition(": ")
+    names = place.split(".")
+    for count in range(len(names), 0, -1):
+        line = lines.get(".".join(names[:count]))
+        if line is not None:
+            return MemberFault(place, line, problem)
+    return MemberFault("", None, text)
 
 
 def _unbound(profile: Jsap) -> Iterator[str]:
@@ -240,10 +302,15 @@ def triggers(application: Application, aggregator: str, sequence: int, added: Ba
 
 
 class DeclaredApplications:
-    """The applications of ``apps/`` as they were last read, in the order of their names. A reload replaces them."""
+    """The applications that run, in the order of their names: those of ``apps/`` as they were last read, and stored
+    ones. files: the names of the former."""
 
-    def __init__(self, applications: Iterable[Application] = ()) -> None:
-        self.declared = tuple(applications)
+    def __init__(self, applications: Iterable[Application] = (), stored: Iterable[Application] = ()) -> None:
+        files = tuple(applications)
+        self.files = frozenset(one.name for one in files)
+        # A file takes precedence: it can be seen, and is the configuration of who administers the machine.
+        besides = [one for one in stored if one.name not in self.files]
+        self.declared = tuple(sorted((*files, *besides), key=lambda one: one.name) if besides else files)
 
     def __iter__(self) -> Iterator[Application]:
         return iter(self.declared)

@@ -26,19 +26,22 @@ from lamplighter.gateway.state.applications import ApplicationRegistry
 from lamplighter.gateway.state.delayed import CLOCK, STEP_US, DelayedState, DelayedUpdates, checked_moment
 from lamplighter.gateway.state.request_ids import REMOVED, RequestIds
 from lamplighter.gateway.state.resumption import Retained
+from lamplighter.gateway.state.stored_applications import StoredApplication, StoredApplications
 
 _MICROSECOND = timedelta(microseconds=1)
 
 
 class SnapshotState(msgspec.Struct, frozen=True):
     """What a snapshot has besides the dataset. requests: (id, sequence, id of the delayed update, client), oldest
-    first; applications: name -> digest; instant: of comparisons with the clock."""
+    first; applications: name -> digest; instant: of comparisons with the clock; stored: the stored applications, which
+    are not from records but belong into a backup; None in those of versions that had none."""
 
     delayed: DelayedState = DelayedState()
     requests: list[tuple[str, Count, str | None, str]] = []
     applications: dict[str, str] = {}
     resumable: list[Retained] = []
     instant: str = ""
+    stored: list[StoredApplication] | None = None
 
 
 def snapshot_state(head: Record) -> SnapshotState:
@@ -125,7 +128,10 @@ class ResumableFollower(Protocol):
 
 
 class Knowledge:
-    """The state at a record. Use: `restore` a snapshot, then `follow` the records behind it in order."""
+    """The state at a record. Use: `restore` a snapshot, then `follow` the records behind it in order. stored: the
+    applications beside the records, for snapshots; None where they are not known."""
+
+    stored: StoredApplications | None = None
 
     def __init__(self, clock: Clock, subscriptions: ResumableFollower) -> None:
         self.delayed = DelayedUpdates(clock)
@@ -169,4 +175,5 @@ class Knowledge:
             self.register.digests(),
             self._subscriptions.state(),
             self.instant.text,
+            None if self.stored is None else list(self.stored.applications),
         )

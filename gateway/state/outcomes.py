@@ -49,9 +49,10 @@ class ReactionOutcome:
 @dataclass(slots=True)
 class ApplicationOutcomes:
     """Of one application, since the start. reactions: those that were recorded; failed: of these, those without effect
-    because of an error; refused: its delayed updates that failed when they were due."""
+    because of an error; refused: its delayed updates that failed when they were due; remedy: for people."""
 
     by_reaction: dict[str, ReactionOutcome]
+    remedy: str = ""
     reactions: int = 0
     failed: int = 0
     refused: int = 0
@@ -64,7 +65,8 @@ class ApplicationOutcomes:
                 for name, aggregator in application.profile.aggregators.items()
                 for member, update in (("added", aggregator.added), ("removed", aggregator.removed))
                 if update is not None
-            }
+            },
+            application.remedy,
         )
 
     def state(self) -> Literal["ok", "degraded", "failed"]:

@@ -31,6 +31,7 @@ from lamplighter.gateway.security.permissions import Permissions
 from lamplighter.gateway.security.registry import ClientRegistry
 from lamplighter.gateway.security.revocations import ClockReading, RevokedToken, RevokedTokens
 from lamplighter.gateway.security.tokens import TokenIssuer
+from lamplighter.gateway.state.stored_applications import StoredApplication, StoredApplications
 from tests.support.gateway_parts import FakeClock
 
 DISK = Disk()
@@ -86,6 +87,11 @@ def store(data: Path) -> PersistentStore:
 
 def damage(data: Path) -> None:
     KnownDamage(data, DISK).add(DamageReport("now", "a reason"))
+
+
+def put_application(data: Path, name: str) -> None:
+    found = StoredApplications(data, DISK)
+    found.write([*found.applications, StoredApplication(name, "{}")])
 
 
 def identity(data: Path) -> str:
@@ -152,6 +158,12 @@ FILES = {
         cure="remove it",
     ),
     "deliveries/webhooks.json": StateFile(deliver, positions, deliver),
+    "applications.json": StateFile(
+        lambda data: put_application(data, "a"),
+        lambda data: StoredApplications(data, DISK),
+        lambda data: put_application(data, "b"),
+        "restore a copy of it",
+    ),
     "identity": StateFile(identity, identity, cure="log show", truncated=False),
     "damage.json": StateFile(damage, read_damage, damage),
     "orders.json": StateFile(orders, read_order_state, orders, "restore it"),

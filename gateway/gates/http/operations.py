@@ -139,6 +139,10 @@ class Operations:
     async def _restore_difference(self, path: Path) -> Restored:
         answer = await self._runner.backups.begin(path)
         try:
-            return await self._runner.backups.restore(await difference(answer))
+            found = await difference(answer)
+            restored = await self._runner.backups.restore(found)
+            if found.applications is not None:
+                await self._runner.declarations.replace(found.applications)
+            return restored
         finally:
             self._runner.backups.end()

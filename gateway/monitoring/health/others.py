@@ -77,5 +77,4 @@ class ApplicationComponents:
         reaction, worst = failing[0]
         more = f" (and {len(failing) - 1} more)" if len(failing) > 1 else ""
         reason = f"reaction {reaction}{more} fails: update {worst.update} of query {worst.query}: {worst.reason}"
-        cure = f"correct apps/{application}.jsap (`lamplighter check`), then reload the gateway"
-        return not_ok(name, state, reason, cure)
+        return not_ok(name, state, reason, outcomes.remedy)

@@ -72,10 +72,10 @@ def beginnings(data: Path) -> list[str]:
 async def test_new_application_reacts_to_what_comes_from_then_on(tmp_path: Path) -> None:
     async with recovered_runner(tmp_path) as runner:
         await come(runner, "before")
-        await runner.declare([follower("a")])
+        await runner.declarations.reload([follower("a")])
         await come(runner, "after")
         assert notes(runner) == {"after"}
-        await runner.declare([follower("a"), follower("b", "first", firstResults=True)])
+        await runner.declarations.reload([follower("a"), follower("b", "first", firstResults=True)])
         await idle(runner)
         assert notes(runner, "first") == {"before", "after"}
         assert runner.applications.get("b") is not None
@@ -91,7 +91,7 @@ async def test_new_application_reacts_to_what_comes_from_then_on(tmp_path: Path)
 async def test_changed_application_leaves_its_place_to_the_new_version(tmp_path: Path) -> None:
     async with recovered_runner(tmp_path, applications=[follower("a"), follower("b", "other")]) as runner:
         await come(runner, "one")
-        await runner.declare([follower("a", "known"), follower("b", "other")])
+        await runner.declarations.reload([follower("a", "known"), follower("b", "other")])
         await come(runner, "two")
         assert notes(runner) == {"one"}
         assert notes(runner, "known") == {"two"}
@@ -104,7 +104,7 @@ async def test_removed_application_ends_and_its_delayed_updates_stay(tmp_path: P
     clock = FakeClock()
     async with recovered_runner(tmp_path, clock, [follower("a", delay="PT30S")]) as runner:
         await come(runner, "one")
-        await runner.declare([])
+        await runner.declarations.reload([])
         await come(runner, "two")
         await time_passes(runner, clock, 31)
         assert notes(runner) == {"one"}
@@ -118,7 +118,7 @@ async def test_same_files_change_nothing(tmp_path: Path) -> None:
         await come(runner, "one")
         before = runner.log.sequence
         outcomes = runner._reactions.outcomes.applications["a"]
-        await runner.declare([follower("a")])
+        await runner.declarations.reload([follower("a")])
         assert runner.log.sequence == before
         assert runner._reactions.outcomes.applications["a"] is outcomes
         await come(runner, "two")
@@ -132,7 +132,7 @@ async def test_stopped_application_begins_again_without_its_report(tmp_path: Pat
         await come(runner, "one")
         [component] = [one for one in runner.figures.health.components() if one.name == "application/a"]
         assert component.state == "failed"
-        await runner.declare([follower("a")])
+        await runner.declarations.reload([follower("a")])
         await come(runner, "two")
         assert notes(runner) == {"two"}
         [component] = [one for one in runner.figures.health.components() if one.name == "application/a"]
@@ -149,9 +149,9 @@ async def test_full_disk_refuses_and_a_second_try_takes_all_up(tmp_path: Path) -
         await come(runner, "one")
         disk.left = 0
         with pytest.raises(ChangeLogError):
-            await runner.declare([follower("b", "other")])
+            await runner.declarations.reload([follower("b", "other")])
         disk.left = None
-        await runner.declare([follower("b", "other")])
+        await runner.declarations.reload([follower("b", "other")])
         await come(runner, "two")
         assert (notes(runner), notes(runner, "other")) == ({"one"}, {"two"})
     assert beginnings(tmp_path)[0] == "a+"
@@ -170,7 +170,7 @@ async def test_kill_at_each_record_of_a_reload_leaves_each_reaction_once(tmp_pat
         await come(runner, "one", "two")
         [segment] = (whole / "log").iterdir()
         begin = segment.stat().st_size
-        await runner.declare(after)
+        await runner.declarations.reload(after)
         await idle(runner)
         end = segment.stat().st_size
         expected = dump(runner)
