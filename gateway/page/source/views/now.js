@@ -88,7 +88,7 @@ function Actuator({ one, now }) {
     const kind = shown && isOneOfTwo(shown.value) ? "switch" : "";
     // It is drawn as on only if it is, as far as the gateway knows.
     const on = !one.refused && /^(on|true|open|unlocked)$/i.test((state ?? shown)?.value ?? "");
-    const row = useRef(null), part = usePart(row, one, !kind && (isNumber(shown) || one.property === COLOUR));
+    const row = useRef(null), part = usePart(row, one, !kind && (!shown || isNumber(shown) || one.property === COLOUR));
     const control = part && (isSlider(part) || isColour(part));
     return html`<li class="row actuator" ref=${row}>
         <span class="name">${one.desired

@@ -1,11 +1,14 @@
 // What Now shows, kept from subscriptions: readings, actuators, devices, by feature of interest.
 import { subscribe } from "../live.js";
 import { settingPath } from "../setting.js";
-import { isBoolean, isNumber, labelWithin, localName, natural, shortIri, text, unitSign } from "../terms.js";
+import { PREFIXES, isBoolean, isNumber, labelWithin, localName, natural, shortIri, text, unitSign } from "../terms.js";
 import { t } from "../texts.js";
 
 const POINTS_MAX = 60;
 const CHANGED_MS = 100;
+
+// What people set by hand: it is shown for adopted devices before it has ever been set or reported.
+const EVERYDAY = new Set(["light", "switch", "brightness", "color", "position", "lock", "targetTemperature"].map((name) => `${PREFIXES.gateway}${name}`));
 
 const PROLOGUE = `PREFIX sosa: <http://www.w3.org/ns/sosa/>
 PREFIX rdfs: <http://www.w3.org/2000/01/rdf-schema#>
@@ -241,7 +244,9 @@ export class Site {
             const row = actuations.get(about);
             acts.set(row.actuator.value, { row, result: values.get(about) });
         }
-        const all = new Set([...desired.keys(), ...reported.keys(), ...acts.keys()]);
+        const usable = Array.from(controls.keys()).filter((iri) => EVERYDAY.has(controls.get(iri).property.value)
+            && hosts.all(iri).some((row) => adopted.get(row.platform.value)));
+        const all = new Set([...desired.keys(), ...reported.keys(), ...acts.keys(), ...usable]);
         return Array.from(all, (iri) => {
             const want = desired.get(iri)?.state, report = reported.get(iri), say = report?.state, act = acts.get(iri);
             const acknowledged = act?.result?.value;
