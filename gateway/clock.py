@@ -91,3 +91,8 @@ def foreign_moment(text: str) -> datetime | None:
 def since_1970_us(moment: datetime) -> int:
     """Microseconds since 1970 in UTC, without leap seconds, as clock_gettime(2) counts CLOCK_REALTIME."""
     return (moment - _EPOCH) // _MICROSECOND
+
+
+def moment_of_us(us: int) -> datetime:
+    """The moment of `since_1970_us`."""
+    return _EPOCH + us * _MICROSECOND

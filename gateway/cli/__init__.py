@@ -7,8 +7,8 @@ bundle_command: bundle; check_command: check; status_command: status; listing_co
 load_command: load; backup_commands: backup, restore; commands: verify, log, new-epoch; client_commands: query,
 update, subscribe, register; security_commands: clients, keys; mapping_commands: mapping test, mapping check;
 devices_commands: devices; devices_coap: devices discover, devices key; devices_unread: devices unread;
-readings_commands: readings; explain_command: explain; mcp_command: mcp; notifications_command: notifications;
-try_command: try; init: init, with init_options; templates: the applications that init writes; install: install,
+readings_commands: readings; explain_command: explain; history_command: history, logbook; mcp_command: mcp;
+notifications_command: notifications; try_command: try; init: init, with init_options; templates: the applications that init writes; install: install,
 uninstall; command_tree: completion and manual pages; process_commands: run, mqtt, coap, http-devices, modbus, demo;
 sync_command: sync.
 """

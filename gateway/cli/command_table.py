@@ -109,6 +109,13 @@ COMMANDS = (
         "apps_commands:add_apps_commands",
         {"apps": "list, show, add and remove the applications of a running gateway"},
     ),
+    CommandGroup(
+        "history_command:add_history_command",
+        {
+            "history": "show the past values of a reading or actuator of a running gateway",
+            "logbook": "show what happened, in words, newest first",
+        },
+    ),
     CommandGroup("try_command:add_try_command", {"try": "show what an application would have done in the past"}),
     CommandGroup(
         "security_commands:add_security_commands",

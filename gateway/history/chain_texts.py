@@ -55,7 +55,7 @@ def _link_text(link: ChainLink, names: Names, cause: str, *, doubtful: bool) -> 
     return " ".join(part for part in (said, f"[{'; '.join(doubts)}]" if doubts else "") if part)
 
 
-def _by(link: ChainLink) -> str:
+def by_text(link: ChainLink) -> str:
     kind, name = link.by or ("", "")
     if kind in _GATES:
         client = f"client {link.client} at {name.rpartition('@')[2]}" if link.client else f"client {name}"
@@ -66,18 +66,18 @@ def _by(link: ChainLink) -> str:
     return plain({"timer": "delayed update"}.get(kind, f"{kind} {name}"))
 
 
-def _origin(link: ChainLink, names: Names) -> str:
+def origin_text(link: ChainLink, names: Names) -> str:
     """Who made a reading or an update, and what it did: to the state of the actuator, or at least to some quads."""
     if link.state is not None:
         before = "" if link.before is None else f", was {names.term(link.before)}"
         done = f"desired state {names.term(link.state)}{before}"
     else:
         more = f"; and {link.more} more" if link.more else ""
-        done = "; ".join(_assertion_text(quad, names) for quad in link.quads) + more
-    return ": ".join(part for part in (_by(link), done) if part)
+        done = "; ".join(assertion_text(quad, names) for quad in link.quads) + more
+    return ": ".join(part for part in (by_text(link), done) if part)
 
 
-def _assertion_text(quad: Quad, names: Names) -> str:
+def assertion_text(quad: Quad, names: Names) -> str:
     return f"{names.term(quad.o)} of {names.term(quad.s)}" if quad.p == _RESULT else names.quad(quad)
 
 
@@ -100,10 +100,10 @@ def state_text(state: Term | None, names: Names) -> str:
 
 
 _TEXTS: dict[str, Callable[[ChainLink, Names], str]] = {
-    "reading": _origin,
-    "update": _origin,
+    "reading": origin_text,
+    "update": origin_text,
     "query": _query,
-    "delay": lambda link, names: f"{_by(link)}: {plain(link.text)}" if link.by is not None else "",
+    "delay": lambda link, names: f"{by_text(link)}: {plain(link.text)}" if link.by is not None else "",
     "notification": lambda link, names: f"desired state {state_text(link.state, names)}",
     "report": _report,
     "unconfirmed": _report,

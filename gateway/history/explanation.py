@@ -42,7 +42,7 @@ _RETAINED = literal("retained")
 _SUGGESTED_MAX = 10
 # The state wanted of an actuator has either name (`adapters/devices/desired.py`); the second is that of the papers'
 # street.
-_STATES = frozenset(f"<{name}>" for name in (v.DESIRED_STATE, v.HAS_STATUS))
+STATES = frozenset(f"<{name}>" for name in (v.DESIRED_STATE, v.HAS_STATUS))
 _OUTCOMES = frozenset(f"<{name}>" for name in (v.SENT_TIME, v.RESULT_TIME, v.REFUSED))
 
 
@@ -116,7 +116,7 @@ class Explainer:
             desired = self._newest_desired(actuator, until)
             if desired is None:
                 raise self._unknown(actuator, until)
-            state = _desired_state(desired, actuator)
+            state = desired_state(desired, actuator)
             return Explanation(actuator, state, "", self._not_acknowledged(desired, actuator))
         found = _asserted_values(outcome, actuation)
         acknowledged = any(name in _added_values(outcome, actuation) for name in (v.SENT_TIME, v.RESULT_TIME))
@@ -132,7 +132,7 @@ class Explainer:
         newer = self._newest_desired(actuator, until, after)
         # A wish since then that the device has not answered: without it, the chain would end in a state that nobody
         # wants any more.
-        if newer is not None and _desired_state(newer, actuator) != state:
+        if newer is not None and desired_state(newer, actuator) != state:
             links += self._not_acknowledged(newer, actuator)[-1:]
         links += self._doubtful_report(actuator, until)
         return Explanation(actuator, state, cause, links)
@@ -142,14 +142,14 @@ class Explainer:
         links = self._up_to(record, actuator)
         if record.cause is not None and record.cause.id.startswith(BY_HAND_ORIGIN):
             return links
-        return [*links, _waiting(record, _desired_state(record, actuator))]
+        return [*links, _waiting(record, desired_state(record, actuator))]
 
     def newest(self, count: int) -> list[Outcome]:
         """The last outcomes of all actuators, newest first. Raises ChangeLogError."""
         found: list[Outcome] = []
 
         def notes(record: Record) -> bool:
-            found.extend(islice(_outcomes(record), count - len(found)))
+            found.extend(islice(outcomes_of(record), count - len(found)))
             # True ends the search: it goes back from the newest record, and the log may be long.
             return len(found) >= count
 
@@ -205,7 +205,7 @@ class Explainer:
             followed = exactly
 
         def sets(record: Record) -> bool:
-            desired = _desired_state(record, actuator)
+            desired = desired_state(record, actuator)
             wanted = desired is not None and state in (None, desired)
             # With a place, the order of the log is enough. Without one, a state that was set after the sending is not
             # what was sent.
@@ -222,7 +222,7 @@ class Explainer:
             time=record.ts,
             trusted=record.trusted,
             record=label(place_of(record)),
-            state=_desired_state(record, actuator) or state,
+            state=desired_state(record, actuator) or state,
             doubt=doubt,
         )
         return [*self._up_to(record, actuator), notified], place_of(record)
@@ -231,16 +231,16 @@ class Explainer:
         """The newest record that set the desired state."""
 
         def sets(record: Record) -> bool:
-            return _desired_state(record, actuator) is not None and (until is None or moment(record.ts) <= until)
+            return desired_state(record, actuator) is not None and (until is None or moment(record.ts) <= until)
 
         return self._history.latest(actuator, sets, after)
 
     def _up_to(self, record: Record, actuator: Term) -> list[ChainLink]:
         """The links up to a record that set the desired state, with its own."""
-        state, before = _desired_state(record, actuator), _former_state(record, actuator)
+        state, before = desired_state(record, actuator), former_state(record, actuator)
         return [
             *reversed(list(self._origins(record))),
-            msgspec.structs.replace(_own(record), state=state, before=before),
+            msgspec.structs.replace(own_link(record), state=state, before=before),
         ]
 
     def _origins(self, record: Record) -> Iterator[ChainLink]:
@@ -268,7 +268,7 @@ class Explainer:
             if isinstance(found, str):
                 yield ChainLink(link="delay" if cause.kind == "timer" else "update", doubt=found)
                 return
-            yield _own(found)
+            yield own_link(found)
             record = found
 
     def _reacted_to(self, record: Record, name: str, sequence: int) -> Record | str:
@@ -297,7 +297,7 @@ class Explainer:
                 link="report", doubt="the device had another state, or came back; the log has no report of it"
             )
         return msgspec.structs.replace(
-            _own(found), link="report", state=_added_values(found, actuator)[v.REPORTED_STATE]
+            own_link(found), link="report", state=_added_values(found, actuator)[v.REPORTED_STATE]
         )
 
     def _doubtful_report(self, actuator: Term, until: datetime | None) -> list[ChainLink]:
@@ -323,7 +323,7 @@ class Explainer:
             since = "" if back is None else _text(_added_values(back, source), v.SINCE)
             if since and time.rstrip("Z") < since.rstrip("Z"):
                 link = msgspec.structs.replace(
-                    _own(found),
+                    own_link(found),
                     link="unconfirmed",
                     state=_asserted_values(found, actuator)[v.REPORTED_STATE],
                     doubt=f"unconfirmed: not heard since {lexical(source)} came back at {since}",
@@ -382,7 +382,7 @@ def _text(found: Mapping[str, Term], name: str) -> str:
     return lexical(found[name]) if name in found else ""
 
 
-def _outcomes(record: Record) -> Iterator[Outcome]:
+def outcomes_of(record: Record) -> Iterator[Outcome]:
     for actuation in dict.fromkeys(quad.s for quad in record.a if quad.p in _OUTCOMES):
         if not actuation.endswith(f"{ACTUATION_SUFFIX}>"):
             continue
@@ -399,14 +399,14 @@ def _outcomes(record: Record) -> Iterator[Outcome]:
         )
 
 
-def _desired_state(record: Record, actuator: Term) -> Term | None:
+def desired_state(record: Record, actuator: Term) -> Term | None:
     # One record may set two values, by a mistake in an application. The largest, so that the answer is the same each
     # time.
-    return max((quad.o for quad in record.a if quad.s == actuator and quad.p in _STATES), default=None)
+    return max((quad.o for quad in record.a if quad.s == actuator and quad.p in STATES), default=None)
 
 
-def _former_state(record: Record, actuator: Term) -> Term | None:
-    return max((quad.o for quad in record.d if quad.s == actuator and quad.p in _STATES), default=None)
+def former_state(record: Record, actuator: Term) -> Term | None:
+    return max((quad.o for quad in record.d if quad.s == actuator and quad.p in STATES), default=None)
 
 
 def _time(found: Mapping[str, Term], name: str) -> datetime | None:
@@ -425,7 +425,7 @@ def _sent_instant(record: Record, actuation: Term) -> datetime:
 # --- links --------------------------------------------------------------------------------------------------
 
 
-def _own(record: Record) -> ChainLink:
+def own_link(record: Record) -> ChainLink:
     """The link that a record itself is."""
     cause = record.cause
     quads = record.a or record.k
@@ -487,11 +487,11 @@ def _sending(outcome: Record, found: Mapping[str, Term], state: Term | None) -> 
 
 def _waiting(record: Record, state: Term | None) -> ChainLink:
     """A desired state without an outcome."""
-    return msgspec.structs.replace(_own(record), link="waiting", state=state)
+    return msgspec.structs.replace(own_link(record), link="waiting", state=state)
 
 
 def _refusal(outcome: Record, found: Mapping[str, Term]) -> ChainLink:
-    return msgspec.structs.replace(_own(outcome), link="refusal", text=_text(found, v.REFUSED))
+    return msgspec.structs.replace(own_link(outcome), link="refusal", text=_text(found, v.REFUSED))
 
 
 def differences(links: list[ChainLink]) -> Iterator[float | None]:

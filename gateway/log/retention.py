@@ -36,7 +36,8 @@ def shipped_place(data: Path) -> tuple[int, int]:
 
 
 def used_bytes(data: Path) -> int:
-    return sum(_size(path) for folder in ("log", "snapshots", "damaged") for path in (data / folder).iterdir())
+    folders = ("log", "snapshots", "damaged", "history")
+    return sum(_size(path) for folder in folders for path in (data / folder).iterdir())
 
 
 def evictable(data: Path) -> Iterator[Segment]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -39,8 +39,10 @@ from lamplighter.gateway.history.changes import (
     part_of,
     position_of,
 )
+from lamplighter.gateway.history.charts import ChartRange, chart_of
 from lamplighter.gateway.history.explanation import Explainer, full_iri, query_texts
 from lamplighter.gateway.history.log_page import RECORDS_MAX, LogRange, error_text, page, page_of
+from lamplighter.gateway.history.logbook import LabelledNames, LogbookRange, logbook_of
 from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.history.records import History, is_time
 from lamplighter.gateway.log.snapshots import Place, label
@@ -196,6 +198,23 @@ class Past:
             return _encode(as_json(self._explainer(history).explain(iri, until), Names(base_iri)))
 
         return await self._answer_of(find, caller)
+
+    async def chart(self, wanted: ChartRange, caller: Caller) -> bytes:
+        """The values of a series (`chart_of`) as JSON. Raises UnknownResourceError, QueueFullError,
+        LimitExceededError."""
+
+        def find(history: History) -> bytes:
+            found = chart_of(history.data, wanted)
+            if found is None:
+                raise UnknownResourceError(f"the change log has no value of {wanted.subject} that you may read")
+            return _encode(found)
+
+        return await self._answer_of(find, caller)
+
+    async def logbook(self, wanted: LogbookRange, labels: Mapping[Term, str], caller: Caller) -> bytes:
+        """A page of the logbook (`logbook_of`) as JSON. Raises as `chart`."""
+        names = LabelledNames(self._current.settings.gateway.base_iri, labels)
+        return await self._answer_of(lambda history: _encode(logbook_of(history, wanted, names)), caller)
 
     async def outcomes(self, count: int, caller: Caller = ANYBODY) -> bytes:
         """The newest outcomes of all actuators (`Explainer.newest`), as JSON."""

@@ -37,6 +37,7 @@ from lamplighter.gateway.loop.delivered import DeliveredSubscriptions, QueuedRen
 from lamplighter.gateway.loop.derivation_start import InferenceStart, ValidationStart
 from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.executor import Distribution, GroupEnd, TaskExecutor
+from lamplighter.gateway.loop.history_keeper import HistoryKeeper
 from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.obligations import Obligations
 from lamplighter.gateway.loop.past import Past
@@ -167,6 +168,7 @@ class Runner:
         self._group_end = GroupEnd(queue, ledger, self._executor, self._scheduler, self.timings)
         self._working = False
         self.log_keeper = LogMaintenance(log, self.backups, settings.log, clock, reports.failing(LOG, _VERIFY))
+        self.history_keeper = HistoryKeeper(log, self.log_keeper, self._reader)
         brokers = Brokers(lambda: current.settings, engine.store, clock)
         parts = Parts(
             clock,
@@ -244,6 +246,7 @@ class Runner:
             tasks.create_task(self._take_groups(tasks), name="engine")
             tasks.create_task(self._keep_up(), name="upkeep")
             tasks.create_task(self.log_keeper.run(), name="log keeper")
+            tasks.create_task(self.history_keeper.run(), name="history")
             tasks.create_task(self.figures.health.run(), name="health")
             if self.current.settings.gateway.durability == "interval":
                 tasks.create_task(self._sync_now_and_then(), name="sync")

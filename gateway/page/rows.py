@@ -120,9 +120,9 @@ def link_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{name: one.get(name) for name in names} for one in answer["links"]]
 
 
-def csv_text(rows: Sequence[Row]) -> str:
-    """The rows as CSV (RFC 4180) under the names of all their members."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
+def csv_text(rows: Sequence[Row], names: Sequence[str] = ()) -> str:
+    """The rows as CSV (RFC 4180) under the names of all their members. names: the first ones, also without a row."""
+    names = list(dict.fromkeys([*names, *(name for row in rows for name in row)]))
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(names)

@@ -320,10 +320,11 @@ class Reader:
 
         return self._fork_answer(run_nicely, self._parse_bounds, self._trying)
 
-    def stream(self, work: Callable[[BinaryIO], None]) -> Answer:
+    def stream(self, work: Callable[[BinaryIO], None], *, opens_files: bool = False) -> Answer:
         """The output of a work in a fork, which has the current dataset. It serves no request of a client.
 
-        Iteration raises StoreError where the output ends early, whatever `work` raised; another try may succeed.
+        opens_files: the work opens files, and reads nothing of the dataset. Iteration raises StoreError where the
+        output ends early, whatever `work` raised; another try may succeed.
         """
 
         def stream_work(out: BinaryIO) -> None:
@@ -334,7 +335,8 @@ class Reader:
             except GatewayError as error:  # too late for an error: a part may have been sent
                 raise RuntimeError from error
 
-        return self._fork_answer(stream_work, _STREAM_BOUNDS, self._trying)
+        store = None if opens_files else self._store
+        return Answer(lambda: _Child(stream_work, _STREAM_BOUNDS, store, self._trying), _STREAM_BOUNDS, self.steady)
 
     async def beside(self, work: Callable[[BinaryIO], None], client: str = "") -> Answer:
         """The output of a work that reads files and nothing of the dataset, behind a ``+``, within the limits of a

@@ -17,6 +17,7 @@ from lamplighter.gateway.gates.http.connections import HttpConnection
 from lamplighter.gateway.gates.http.description import Description
 from lamplighter.gateway.gates.http.devices import DeviceRequests
 from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore, graph_parameters
+from lamplighter.gateway.gates.http.history import HISTORY, LOGBOOK, HistoryRequests
 from lamplighter.gateway.gates.http.operations import LISTED, Operations
 from lamplighter.gateway.gates.http.page import PageRequests, page_paths
 from lamplighter.gateway.gates.http.page_operations import PageOperations
@@ -70,6 +71,9 @@ def _routes(
     yield Route("/devices", devices.all, Permission.OPERATOR, read)
     yield Route("/devices/", devices.one, Permission.OPERATOR, frozenset({"GET", "HEAD", "POST"}))
     yield Route("/explain", past.explain, Permission.OPERATOR, read, EXPLAIN)
+    history = HistoryRequests(runner)
+    yield Route("/history", history.history, Permission.CALLER, read, HISTORY)
+    yield Route("/logbook", history.logbook, Permission.OPERATOR, read, LOGBOOK)
     yield Route("/backup", operations.backup, Permission.OPERATOR, read)
     yield Route("/restore", operations.restore, Permission.OPERATOR, frozenset({"POST"}))
 

@@ -1,0 +1,169 @@
+"""The history of readings and actuators, and the logbook."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.engine.errors import ConfigurationError, MalformedRequestError
+from lamplighter.engine.terms import Term, lexical
+from lamplighter.gateway.clock import iso, moment_of_us, since_1970_us
+from lamplighter.gateway.gates.http.answers import JSON, JsonAnswer
+from lamplighter.gateway.gates.http.negotiation import negotiate
+from lamplighter.gateway.gates.http.parameters import Parameters, UrlParameters, parameters
+from lamplighter.gateway.gates.http.sparql import select
+from lamplighter.gateway.history.charts import POINTS_DEFAULT, POINTS_MAX, ChartRange
+from lamplighter.gateway.history.explanation import full_iri
+from lamplighter.gateway.history.logbook import ENTRIES_DEFAULT, ENTRIES_MAX, KIND_NAMES, LogbookRange
+from lamplighter.gateway.history.subjects import QUERY, Subject, Subjects, undescribed, unit_text
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.page.rows import csv_text
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.state.delayed import at_moment, delay_us
+
+HISTORY = Parameters(("iri", "name", "since", "until", "points"))
+LOGBOOK = Parameters(
+    ("since", "until", "device", "room", "application", "person", "before", "last"), repeated=("kind",)
+)
+FACTS_BYTES_MAX = 64 * 1024 * 1024  # of what the dataset has about readings and actuators
+SINCE_DEFAULT = "24h"
+_CSV = "text/csv"
+_EVER = "9999"
+_BACK = re.compile(r"([0-9]{1,6})(s|min|h|d|w)")
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+class HistoryRequests:
+    """The handlers."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    async def history(self, request: Request, caller: Caller) -> Response:
+        """The values of one reading or actuator. Who may read its graph may see them."""
+        asked = parameters(request)
+        media_type = negotiate(request, (JSON, _CSV)).format
+        iri, name = asked.text("iri"), asked.text("name")
+        if (iri is None) == (name is None):
+            raise MalformedRequestError("send either iri, that of a reading or actuator, or name, what it is called")
+        since_us, until_us = time_range(asked, self._runner, SINCE_DEFAULT)
+        points = asked.number("points", POINTS_MAX, 2) or POINTS_DEFAULT
+        subject = await self._subject(iri, name, caller)
+        readable = self._runner.access(caller).read
+        newest = self._runner.log.tail.acknowledged
+        wanted = ChartRange(subject.term, since_us, until_us, points, readable, newest, subject.sources)
+        chart = msgspec.json.decode(await self._runner.past.chart(wanted, caller))
+        headers = {"Cache-Control": "no-store", "Vary": "Accept"}
+        if media_type == _CSV:
+            return Response(await asyncio.to_thread(_csv, chart), media_type=_CSV, headers=headers)
+        span = {"since": iso(moment_of_us(since_us)), "until": iso(moment_of_us(until_us))}
+        return JsonAnswer({**_about(subject), **span, **chart}, headers=headers)
+
+    async def logbook(self, request: Request, caller: Caller) -> Response:
+        """What happened, newest first; for operators, as the log."""
+        asked = parameters(request)
+        kinds = frozenset(asked.values("kind") or ())
+        if unknown := kinds - set(KIND_NAMES):
+            raise MalformedRequestError(f"kind: {min(unknown)[:100]!r} is none of {', '.join(KIND_NAMES)}")
+        before = asked.record("before")
+        if isinstance(before, str):
+            raise MalformedRequestError("before: write a record with its epoch, such as 1/17: the next of a page")
+        since_us, until_us = time_range(asked, self._runner, "1970-01-01T00:00:00Z")
+        last = asked.number("last", ENTRIES_MAX) or ENTRIES_DEFAULT
+        subjects = await subjects_of(self._runner, caller)
+        about: set[Term] | None = None
+        for name, find in (("device", subjects.about), ("room", subjects.in_room)):
+            if (text := asked.text(name)) is not None:
+                about = find(text) if about is None else about & find(text)
+        wanted = LogbookRange(
+            newest=self._runner.log.tail.acknowledged,
+            since=iso(moment_of_us(since_us)),
+            # Where the clock was set back, some records are of later than now.
+            until=_EVER if asked.text("until") is None else iso(moment_of_us(until_us)),
+            last=last,
+            before=before,
+            about=None if about is None else frozenset(about),
+            kinds=kinds,
+            application=asked.text("application") or "",
+            client=asked.text("person") or "",
+        )
+        found = await self._runner.past.logbook(wanted, subjects.labels_of_all(), caller)
+        return Response(found, media_type=JSON, headers={"Cache-Control": "no-store"})
+
+    async def _subject(self, iri: str | None, name: str | None, caller: Caller) -> Subject:
+        subjects = await subjects_of(self._runner, caller)
+        if name is not None:
+            return subjects.by_name(name)
+        assert iri is not None
+        try:
+            whole = full_iri(iri, self._runner.settings.gateway.base_iri)
+        except ConfigurationError as error:
+            raise MalformedRequestError(f"iri: {error}") from error
+        return subjects.by_iri(iri) or undescribed(whole)
+
+
+async def subjects_of(runner: Runner, caller: Caller) -> Subjects:
+    """What the caller may know of readings and actuators."""
+    rows = await select(runner, caller, QUERY, FACTS_BYTES_MAX)
+    return await asyncio.to_thread(Subjects, list(rows), runner.settings.gateway.base_iri)
+
+
+def time_range(asked: UrlParameters, runner: Runner, default: str) -> tuple[int, int]:
+    """The times of `since` and `until`. default: of since. Raises MalformedRequestError."""
+    now_us = since_1970_us(runner.log.clock.wall())
+    until, since = asked.text("until"), asked.text("since") or default
+    until_us = now_us if until is None else _moment_us("until", until)
+    back = _BACK.fullmatch(since)
+    if back is not None:
+        since_us = until_us - int(back[1]) * _SECONDS[back[2]] * 1_000_000
+    elif since.startswith("P"):
+        try:
+            since_us = until_us - delay_us(since)
+        except MalformedRequestError as error:
+            raise MalformedRequestError(f"since: {str(error).removeprefix('delay: ')}") from error
+    else:
+        since_us = _moment_us("since", since)
+    if since_us >= until_us:
+        raise MalformedRequestError("since has to be before until")
+    if since_us < 0:
+        raise MalformedRequestError("since is before 1970")
+    return since_us, until_us
+
+
+def _moment_us(name: str, text: str) -> int:
+    try:
+        return since_1970_us(at_moment(text))
+    except MalformedRequestError as error:
+        reason = str(error).removeprefix("at: ")
+        raise MalformedRequestError(f"{name}: {reason}; since also takes a span such as 24h, 7d or PT90M") from error
+
+
+def _about(subject: Subject) -> dict[str, Any]:
+    return {
+        "iri": lexical(subject.iri),
+        "label": subject.label,
+        "name": subject.name or None,
+        "area": subject.area or None,
+        "property": None if subject.observed is None else lexical(subject.observed),
+        "unit": unit_text(subject.unit),
+        "sensor": None if subject.sensor is None else lexical(subject.sensor),
+        "feature": None if subject.feature is None else lexical(subject.feature),
+    }
+
+
+def _csv(chart: dict[str, Any]) -> str:
+    columns: tuple[str, ...] = ("time", "mean", "min", "max", "count")
+    found: list[Any] = chart["points"]
+    if chart["kind"] != "number":
+        columns = ("from", "to", "state", "changes")
+        found = [(one["from"], one["to"], one["value"], one.get("changes", 1)) for one in chart["states"]]
+    return (
+        ",".join(columns)
+        + "\r\n"
+        + csv_text([dict(zip(columns, row, strict=True)) for row in found]).partition("\n")[2]
+    )

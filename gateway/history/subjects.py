@@ -1,0 +1,242 @@
+"""What readings and actuators are called: the one that a person means, and the labels of all. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+
+import msgspec
+
+from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, UnknownResourceError
+from lamplighter.engine.terms import Term, lexical
+from lamplighter.gateway.history.explanation import full_iri
+from lamplighter.gateway.texts import cut, printable
+from lamplighter.ontology import vocabulary as v
+
+LISTED_MAX = 10
+_FACTS = (
+    v.MADE_BY_SENSOR,
+    v.OBSERVED_PROPERTY,
+    v.HAS_FEATURE_OF_INTEREST,
+    v.LIVE_OBSERVATION,
+    v.HAS_UNIT,
+    v.UNKNOWN_UNIT,
+    v.RECEIVED_FROM,
+    v.HOSTS,
+    v.IN_AREA,
+    v.DESIRED_STATE,
+    v.HAS_STATUS,
+    v.REPORTED_STATE,
+)
+_LABELLED = (
+    f"?x <{v.HAS_FEATURE_OF_INTEREST}> ?s",
+    f"?x <{v.OBSERVED_PROPERTY}> ?s",
+    f"?x <{v.HOSTS}> ?s",
+    f"?s <{v.HOSTS}> ?x",
+    f"?x <{v.IN_AREA}> ?s",
+    f"?s <{v.LIVE_OBSERVATION}> ?x",
+)
+# The readings of the model "latest" and the streams of the model "event" have sensor, property and feature.
+QUERY = (
+    f"SELECT DISTINCT ?s ?p ?o WHERE {{ {{ VALUES ?p {{ {' '.join(f'<{one}>' for one in _FACTS)} }} ?s ?p ?o }} UNION "
+    f"{{ {' UNION '.join(f'{{ {one} }}' for one in _LABELLED)} ?s <{v.RDFS_LABEL}> ?o "
+    f"BIND(<{v.RDFS_LABEL}> AS ?p) }} }}"
+)
+Row = Sequence[Term | None]
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """A reading or an actuator. term: the subject of its values. label, name, area, property_name: for people, "" if
+    unknown; iris: by which it can be named, too; sources: what its values come through."""
+
+    term: Term
+    is_actuator: bool
+    label: str
+    name: str = ""
+    area: str = ""
+    observed: Term | None = None
+    property_name: str = ""
+    unit: Term | None = None
+    sensor: Term | None = None
+    feature: Term | None = None
+    host: Term | None = None
+    area_term: Term | None = None
+    stream: Term | None = None
+    iris: tuple[Term, ...] = ()
+    sources: tuple[Term, ...] = ()
+
+    @property
+    def iri(self) -> Term:
+        """What names it towards others."""
+        return self.stream or self.term
+
+
+_NamedBy = Callable[[Subject], tuple[tuple[Term | None, ...], tuple[str, ...]]]
+"""IRIs and texts by which a subject is found."""
+
+
+class Subjects:
+    """All of a dataset. rows: of `QUERY`; base_iri: of the gateway."""
+
+    def __init__(self, rows: Iterable[Row], base_iri: str) -> None:
+        self._base = base_iri
+        facts: dict[str, dict[Term, list[Term]]] = defaultdict(lambda: defaultdict(list))
+        for s, p, o in rows:
+            if s is not None and p is not None and o is not None:
+                facts[lexical(p)][s].append(o)
+        self._facts = facts
+        self.labels = {subject: printable(lexical(min(found))) for subject, found in facts[v.RDFS_LABEL].items()}
+        self._streams = {live: stream for stream, lives in facts[v.LIVE_OBSERVATION].items() for live in lives}
+        self._hosts = {part: host for host, parts in facts[v.HOSTS].items() for part in parts}
+        self.all = [*map(self._reading, facts[v.MADE_BY_SENSOR])]
+        actuators = {**facts[v.DESIRED_STATE], **facts[v.HAS_STATUS], **facts[v.REPORTED_STATE]}
+        self.all += map(self._actuator, actuators)
+
+    def _reading(self, about: Term) -> Subject:
+        sensor, property_ = self._one(v.MADE_BY_SENSOR, about), self._one(v.OBSERVED_PROPERTY, about)
+        feature, stream = self._one(v.HAS_FEATURE_OF_INTEREST, about), self._streams.get(about)
+        described = stream or about
+        host = self._hosts.get(sensor) if sensor else None
+        area = self._one(v.IN_AREA, feature) or self._one(v.IN_AREA, host)
+        name = self._name(feature) or self._name(host)
+        property_name = self._name(property_)
+        label = self.labels.get(described) or self.labels.get(sensor or "") or f"{name} {property_name}".strip()
+        return Subject(
+            term=about,
+            is_actuator=False,
+            label=label,
+            name=name,
+            area=self._name(area),
+            observed=property_,
+            property_name=property_name,
+            unit=self._one(v.HAS_UNIT, described) or self._one(v.UNKNOWN_UNIT, described),
+            sensor=sensor,
+            feature=feature,
+            host=host,
+            area_term=area,
+            stream=stream,
+            iris=tuple(one for one in (about, stream, sensor) if one),
+            sources=tuple(sorted(self._facts[v.RECEIVED_FROM].get(described, []))),
+        )
+
+    def _actuator(self, actuator: Term) -> Subject:
+        host = self._hosts.get(actuator)
+        area = self._one(v.IN_AREA, host)
+        return Subject(
+            term=actuator,
+            is_actuator=True,
+            label=self._name(actuator),
+            name=self._name(host),
+            area=self._name(area),
+            host=host,
+            area_term=area,
+            iris=(actuator,),
+            sources=tuple(sorted(self._facts[v.RECEIVED_FROM].get(actuator, []))),
+        )
+
+    def _one(self, property_: str, subject: Term | None) -> Term | None:
+        found = self._facts[property_].get(subject) if subject else None
+        return min(found) if found else None
+
+    def _name(self, subject: Term | None) -> str:
+        """Its label, or the path of its IRI."""
+        if subject is None:
+            return ""
+        path = lexical(subject).removeprefix(self._base).removeprefix("property/")
+        for namespace in v.PREFIXES.values():
+            path = path.removeprefix(namespace)
+        return self.labels.get(subject) or printable(path)
+
+    def labels_of_all(self) -> dict[Term, str]:
+        """What each IRI of a reading or actuator, its device and its feature is called."""
+        found = {term: one.name for one in self.all for term in (one.host, one.feature) if term and one.name}
+        return self.labels | found | {term: one.label for one in self.all for term in one.iris}
+
+    # --- who is meant ---
+
+    def by_iri(self, text: str) -> Subject | None:
+        """The one with an IRI, or with a path under the base IRI; also one that is not described any more. None for
+        what is no IRI. Raises MalformedRequestError for one that names several."""
+        try:
+            term = f"<{full_iri(text, self._base)}>"
+        except ConfigurationError:
+            return None
+        found = [one for one in self.all if term in one.iris]
+        if not found:
+            found = [one for one in self.all if term in (one.feature, one.host)]
+        if len(found) > 1:
+            raise _several(text, found)
+        return found[0] if found else None
+
+    def by_name(self, text: str) -> Subject:
+        """The one that a person means by the words of its label, name, area and property, or its path. Raises
+        UnknownResourceError, MalformedRequestError where several are meant."""
+        if (found := self.by_iri(text)) is not None:
+            return found
+        wanted = text.casefold().strip()
+        exact = [one for one in self.all if wanted == one.label.casefold()]
+        some = exact or [one for one in self.all if all(word in self._words(one) for word in wanted.split())]
+        if len(some) == 1:
+            return some[0]
+        if some:
+            raise _several(text, some)
+        near = get_close_matches(wanted, [one.label.casefold() for one in self.all], LISTED_MAX, 0.5)
+        names = [one.label for one in self.all if one.label.casefold() in near] or [one.label for one in self.all]
+        raise UnknownResourceError(f"no reading or actuator is called {text[:100]!r}; {_listed(names)}")
+
+    def _words(self, one: Subject) -> str:
+        parts = (one.label, one.name, one.area, one.property_name, lexical(one.iri).removeprefix(self._base))
+        return " ".join(parts).casefold()
+
+    def about(self, text: str) -> set[Term]:
+        """All IRIs of the device, feature or part that a text names: of its readings, their streams, and actuators.
+        Raises UnknownResourceError."""
+        return self._related(text, lambda one: ((one.host, one.feature, *one.iris), (one.name, one.label)))
+
+    def in_room(self, text: str) -> set[Term]:
+        """The same for an area."""
+        return self._related(text, lambda one: ((one.area_term,), (one.area,)))
+
+    def _related(self, text: str, named: _NamedBy) -> set[Term]:
+        try:
+            term = f"<{full_iri(text, self._base)}>"
+        except ConfigurationError:
+            term = ""
+        wanted = text.casefold().strip()
+        found = []
+        known: set[str] = set()
+        for one in self.all:
+            terms, names = named(one)
+            known.update(filter(None, names))
+            if term in terms or wanted in (name.casefold() for name in names if name):
+                found.append(one)
+        if not found:
+            raise UnknownResourceError(f"nothing is called {text[:100]!r}; {_listed(known)}")
+        return {term for one in found for term in (*one.iris, one.host, one.feature) if term}
+
+
+def _several(text: str, found: Sequence[Subject]) -> MalformedRequestError:
+    names = [f"{one.label} (<{lexical(one.iri)}>)" for one in found]
+    return MalformedRequestError(
+        f"{text[:100]!r} names {len(found)} readings or actuators; add a word: {_listed(names)}"
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    known = sorted(set(names))
+    if not known:
+        return "there are none yet"
+    more = f" and {len(known) - LISTED_MAX} more" if len(known) > LISTED_MAX else ""
+    return f"there are {', '.join(cut(name, 100) for name in known[:LISTED_MAX])}{more}"
+
+
+def unit_text(unit: Term | None) -> str | None:
+    """An IRI, or the code of an unknown unit."""
+    return None if unit is None else lexical(unit)
+
+
+def undescribed(iri: str) -> Subject:
+    """A subject of which the dataset says nothing any more."""
+    term = f"<{iri}>"
+    return Subject(term, is_actuator=False, label=iri, iris=(term,))
