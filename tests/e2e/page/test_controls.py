@@ -1,10 +1,10 @@
-"""The view Now as something to use every day: controls beside readings, cards in one's own order and by one's own names."""
+"""The view Now every day: controls beside readings, cards in an own order and with own names."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from collections.abc import Iterator
+from pathlib import Path
 
 import paho.mqtt.client as mqtt
 import pytest
@@ -24,17 +24,38 @@ PUBLISHED = f"zigbee2mqtt/{LAMP}"
 
 def announced() -> bytes:
     """A lamp that can be dimmed and coloured, and a blind."""
-    color = {"type": "composite", "name": "color_xy", "property": "color", "access": 7, "features": [
-        {"type": "numeric", "name": one, "property": one, "access": 7} for one in ("x", "y")
-    ]}
+    color = {
+        "type": "composite",
+        "name": "color_xy",
+        "property": "color",
+        "access": 7,
+        "features": [{"type": "numeric", "name": one, "property": one, "access": 7} for one in ("x", "y")],
+    }
     light = [
         {"type": "binary", "name": "state", "property": "state", "value_on": "ON", "value_off": "OFF", "access": 7},
-        {"type": "numeric", "name": "brightness", "property": "brightness", "value_min": 0, "value_max": 254, "access": 7},
+        {
+            "type": "numeric",
+            "name": "brightness",
+            "property": "brightness",
+            "value_min": 0,
+            "value_max": 254,
+            "access": 7,
+        },
         color,
     ]
-    position = {"type": "numeric", "name": "position", "property": "position", "value_min": 0, "value_max": 100,
-                "access": 7, "unit": "%"}
-    devices = [("0x00158d0000000001", LAMP, [{"type": "light", "features": light}]), ("0x00158d0000000002", "Blind", [{"type": "cover", "features": [position]}])]
+    position = {
+        "type": "numeric",
+        "name": "position",
+        "property": "position",
+        "value_min": 0,
+        "value_max": 100,
+        "access": 7,
+        "unit": "%",
+    }
+    devices = [
+        ("0x00158d0000000001", LAMP, [{"type": "light", "features": light}]),
+        ("0x00158d0000000002", "Blind", [{"type": "cover", "features": [position]}]),
+    ]
     return json.dumps(
         [
             {
@@ -87,7 +108,10 @@ def test_a_lamp_is_dimmed_and_coloured_and_a_blind_is_moved(browser: Browser, ro
     has(browser, ".row.actuator", "brightness", "100")
     with subscribed(client, room.broker, "zigbee2mqtt/+/set"):
         slide(browser, "Set brightness", 180)
-        wait_for(lambda: (f"{PUBLISHED}/set", 180) in [(topic, one.get("brightness")) for topic, one in sent], what="the brightness")
+        wait_for(
+            lambda: (f"{PUBLISHED}/set", 180) in [(topic, one.get("brightness")) for topic, one in sent],
+            what="the brightness",
+        )
         slide(browser, "Set position", 75)
         wait_for(lambda: 75 in [one.get("position") for _, one in sent], what="the position")
         browser.until(
@@ -114,7 +138,9 @@ def test_an_actuator_and_its_reading_are_one_row(browser: Browser, room: Site) -
 
 
 def titles(browser: Browser) -> list[str]:
-    return list(browser.run("return [...document.querySelectorAll('.card h2 bdi:first-child')].map(it => it.innerText)"))
+    return list(
+        browser.run("return [...document.querySelectorAll('.card h2 bdi:first-child')].map(it => it.innerText)")
+    )
 
 
 def test_cards_are_moved_hidden_and_shown_again(browser: Browser, room: Site) -> None:

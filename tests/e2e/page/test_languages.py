@@ -56,7 +56,9 @@ def test_a_choice_is_kept(polyglot: Browser, empty: Site) -> None:
     polyglot.speak("de-DE")
     open_view(polyglot, empty.at("timers"), "Timer")
     has(polyglot, ".empty", "Kein Timer wartet")
-    choose = "const it = document.querySelector('.language select'); it.value = 'en'; it.dispatchEvent(new Event('change'))"
+    choose = (
+        "const it = document.querySelector('.language select'); it.value = 'en'; it.dispatchEvent(new Event('change'))"
+    )
     polyglot.leave(choose)
     has(polyglot, ".empty", "No timer is pending")
     open_view(polyglot, empty.at("health"), "Health")
@@ -68,5 +70,7 @@ def test_each_view_is_in_german(polyglot: Browser, empty: Site, view: str, amoun
     empty.gateway.update(HOUSE)
     polyglot.speak("de-DE,de")
     open_view(polyglot, empty.at(view), GERMAN[view])
-    polyglot.until("return document.querySelector('main').innerText.length > 30 && !document.body.innerText.includes('Lädt…')")
+    polyglot.until(
+        "return document.querySelector('main').innerText.length > 30 && !document.body.innerText.includes('Lädt…')"
+    )
     looked_at(polyglot, f"german-{view}", amounts)

@@ -114,8 +114,14 @@ def texts_of(template: str) -> list[str]:
 
 
 def test_texts_within_templates_are_found() -> None:
-    script = "html`<p class=\"note\" title=\"Of that\">${one ? html`Some <b>text</b>` : `${a} x`} and ${t('b')}</p>`"
-    assert sorted(word for text in templates(script) for word in texts_of(text)) == ["Of", "Some", "and", "text", "that"]
+    script = 'html`<p class="note" title="Of that">${one ? html`Some <b>text</b>` : `${a} x`} and ${t(\'b\')}</p>`'
+    assert sorted(word for text in templates(script) for word in texts_of(text)) == [
+        "Of",
+        "Some",
+        "and",
+        "text",
+        "that",
+    ]
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -124,6 +130,8 @@ def test_no_text_is_left_in_a_script(path: Path) -> None:
     left = [word for text in templates(script) for word in texts_of(text)]
     assert left == []
     code = re.sub(r"^\s*//.*$|\s//\s.*$", "", script, flags=re.M)
-    sentences = [text for text in re.findall(r'"((?:[^"\\\n]|\\.)*)"', code) if re.fullmatch(r"[A-Z][a-z]+[ ,.…].*", text)]
+    sentences = [
+        text for text in re.findall(r'"((?:[^"\\\n]|\\.)*)"', code) if re.fullmatch(r"[A-Z][a-z]+[ ,.…].*", text)
+    ]
     chosen = re.findall(r'\? "(\w[\w ]*)" : "(\w[\w ]*)"\}</', code)  # as the text of an element
     assert [*sentences, *chosen] == []
