@@ -431,9 +431,13 @@ def named(entries: Iterable[Entry], text: str) -> Entry:
         if len(found) == 1:
             return found[0]
         if found:
-            some = ", ".join(sorted(entry.identity for entry in found)[:5])
+            some = ", ".join(f"{entry.identity} ({entry.name})" for entry in sorted(found, key=_identity)[:5])
             raise ValueError(f"{plain(text)!r} fits {len(found)} devices; write one of them in full: {some}")
     raise LookupError(f"no device is called {plain(text)!r}; `lamplighter devices list` shows all")
+
+
+def _identity(entry: Entry) -> str:
+    return entry.identity
 
 
 def _lines(triples: Iterable[_Triple]) -> str:

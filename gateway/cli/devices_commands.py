@@ -28,17 +28,18 @@ from lamplighter.gateway.cli.devices_unread import add_unread_arguments, list_un
 from lamplighter.gateway.cli.endpoint import RunningDataset, add_reach_options
 from lamplighter.gateway.cli.options import add_confirmation, add_json, add_mode
 from lamplighter.gateway.devices.decisions import NOT_READ, STATES, Devices, NotDecidedError, Row, StateMismatch, word
-from lamplighter.gateway.devices.listing import DeviceList, decision_json
-from lamplighter.gateway.texts import printable
+from lamplighter.gateway.devices.listing import DeviceList, decision_json, in_room
+from lamplighter.gateway.texts import did_you_mean, nearest, printable
 
 
 def add_devices_commands(command: Adder) -> None:
     devices = command("devices", _list)
-    devices.set_defaults(state=None, json=False)
+    devices.set_defaults(state=None, room=None, json=False)
     modes = devices.add_subparsers(title="subcommands", metavar="SUBCOMMAND", dest="mode")
 
     listing = add_mode(modes, "list", "list the devices (also without a subcommand)", _list)
     listing.add_argument("--state", choices=STATES, help="only devices in this state")
+    listing.add_argument("--room", help="only devices in this room")
     discover = add_mode(modes, "discover", "search the network for CoAP devices, and propose them", _discover)
     add_discover_arguments(discover)
     show = add_mode(modes, "show", "show the sensors, actuators and topics of a device", _show)
@@ -46,13 +47,13 @@ def add_devices_commands(command: Adder) -> None:
     adopt = add_mode(modes, "adopt", "use a device: its readings are stored, and its actuators can be switched", _adopt)
     adopt.add_argument("device", nargs="?", metavar="ID", help="identity or name, or a part that only one device has")
     adopt.add_argument("--all", action="store_true", help="all proposed devices")
-    adopt.add_argument("--area", help="the room or place of the device, such as Kitchen")
+    adopt.add_argument("--room", help="the room or place of the device, such as Kitchen")
     ignore = add_mode(modes, "ignore", "ignore a device: it is not proposed again", _ignore)
     _add_device(ignore)
-    rename = add_mode(modes, "rename", "give a device a name, an area, or both; its IRIs stay", _rename)
+    rename = add_mode(modes, "rename", "give a device a name, a room, or both; its IRIs stay", _rename)
     _add_device(rename)
     rename.add_argument("name", nargs="?", metavar="NAME", help='the new name; "" gives back the announced one')
-    rename.add_argument("--area", help='the new area; "" gives back the announced one')
+    rename.add_argument("--room", help='the new room; "" gives back the announced one')
     setting = add_mode(modes, "set", "switch an adopted device, or set another state of it", _set_state)
     setting.add_argument(
         "device", metavar="ID", help="identity or name, or the actuator of a [[command]] rule, such as actuator/kitchen"
@@ -137,10 +138,12 @@ class _Gateway(RunningDataset):
 
     def named(self, text: str) -> Entry:
         """Raises UnknownResourceError, and ConfigurationError for a text that fits several; both say what to write."""
+        entries = self.entries()
         try:
-            return named(self.entries(), text)
+            return named(entries, text)
         except LookupError as error:
-            raise UnknownResourceError(str(error.args[0])) from error
+            names = nearest(text, (name for entry in entries for name in (entry.name, entry.identity)))
+            raise UnknownResourceError(f"{error.args[0]}{did_you_mean(names)}") from error
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
 
@@ -148,6 +151,8 @@ class _Gateway(RunningDataset):
 def _list(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     entries = [one for one in gateway.entries() if options.state in (None, one.adoption)]
+    if options.room is not None:
+        entries = in_room(entries, options.room)
     differing = gateway.differing(entries)
     if options.json:
         for entry in entries:
@@ -168,7 +173,7 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-_TITLES = ("ID", "NAME", "AREA", "MODEL", "STATE", "HAS")
+_TITLES = ("ID", "NAME", "ROOM", "MODEL", "STATE", "HAS")
 _DIFFERS = "NOT AS DESIRED"  # title of a column that is there if a device reports another state than the desired one
 
 
@@ -226,7 +231,7 @@ def _show(options: argparse.Namespace) -> int:
         ("name", entry.name if entry.name == device.name else f"{entry.name} (announced as {device.name})"),
         ("IRI", lexical(gateway.registry.device_iri(device))),
         ("state", entry.adoption),
-        ("area", entry.area or "-"),
+        ("room", entry.area or "-"),
         ("model", f"{device.manufacturer} {device.model}".strip() or "-"),
         ("announced by", f"{device.source}, {'' if device.broker.startswith('coap:') else 'broker '}{device.broker}"),
     ]
@@ -333,7 +338,7 @@ def _adopt(options: argparse.Namespace) -> int:
         entries = [entry for entry in gateway.entries() if entry.adoption == "proposed"]
     else:
         entries = [gateway.named(options.device)]
-    found = asyncio.run(gateway.devices.adopt(entries, options.area))
+    found = asyncio.run(gateway.devices.adopt(entries, options.room))
     adopted = _without_refusals(found)
     if options.json:
         warned = ({"warnings": gateway.devices.refused_topics(entry.device)} for entry in adopted)
@@ -372,13 +377,13 @@ def _ignore(options: argparse.Namespace) -> int:
 
 
 def _rename(options: argparse.Namespace) -> int:
-    if options.name is None and options.area is None:
-        raise ConfigurationError("write the new name, or --area, or both")
+    if options.name is None and options.room is None:
+        raise ConfigurationError("write the new name, or --room, or both")
     gateway = _Gateway(options)
     entry = gateway.named(options.device)
     found: list[Entry | NotDecidedError] = []
     try:
-        found.append(asyncio.run(gateway.devices.rename(entry, options.name, options.area)))
+        found.append(asyncio.run(gateway.devices.rename(entry, options.name, options.room)))
     except NotDecidedError as error:
         found.append(error)
     renamed = _without_refusals(found)

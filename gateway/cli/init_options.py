@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lamplighter.gateway.cli.endpoint import add_reach_options
 from lamplighter.gateway.cli.options import add_json
-from lamplighter.gateway.cli.templates import TEMPLATES, DailySpan, Template
-from lamplighter.gateway.local_time.periods import DAYS
+from lamplighter.gateway.templates.catalogue import TEMPLATES, Template
+from lamplighter.gateway.templates.options import Option, options_of
+
+_METAVARS = {"duration": "TIME", "time": "TIME", "number": "NUMBER", "text": "TEXT"}
 
 
 def declare_templates(init: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
@@ -24,83 +27,44 @@ def _declare(modes: Any, name: str, template: Template, run: Callable[[argparse.
         name,
         help=template.summary,
         description=f"{template.summary[0].upper()}{template.summary[1:]}. "
-        "A device is a name, such as kitchen, or an IRI. On a terminal the command asks for what is missing.",
+        "A device is the name that people gave it, an id such as kitchen, or an IRI. On a terminal the command asks "
+        "for what is missing.",
     )
-    # A template that follows the time has no options of sensors.
-    one.set_defaults(
-        command=run, room=None, sensors=None, topic=None, member=None, true=None, false=None, unconfirmed="count"
-    )
+    one.set_defaults(command=run)
     one.add_argument("--config", type=Path, default=argparse.SUPPRESS, help="as for all commands")
-    one.add_argument("--name", default=name, help=f"name of the files in apps/ and mapping/ (default: {name})")
-    one.add_argument("--force", action="store_true", help="overwrite existing files")
-    add_json(one, "the files and the next commands")
-    what = one.add_argument_group("what the application switches, and when")
-    actuator = template.actuator
-    what.add_argument(
-        f"--{actuator}", dest="actuators", action="append", metavar="NAME", help=f"the {actuator}; repeatable"
-    )
-    if template.properties:
-        _declare_sensors(one, what, template)
-    if template.delay is not None:
-        option, default, text = template.delay
-        what.add_argument(
-            f"--{option}", dest="delay", default=default, metavar="TIME", help=f"{text}, such as 30s or 5min"
-        )
-    for state, number in template.states.items():
-        what.add_argument(
-            f"--{state}", default=number, metavar="NUMBER", help=f"desired state while {state} (default: {number})"
-        )
-    if template.span is not None:
-        _declare_span(what, "from", "until", template.span)
-    if template.dims:
-        dim = one.add_argument_group("brightness by local time")
-        dim.add_argument(
-            "--dimmer", dest="dimmers", action="append", metavar="NAME", help="its actuator of brightness; repeatable"
-        )
-        dim.add_argument("--level", default="100", metavar="NUMBER", help="brightness (default: 100)")
-        dim.add_argument("--dim-level", default="40", metavar="NUMBER", help="brightness while dimmed (default: 40)")
-        _declare_span(dim, "dim-from", "dim-until", DailySpan("sunset", "07:00"))
-    device = one.add_argument_group(f"how the {actuator} is told its state")
-    device.add_argument("--coap", metavar="URI", help="URI of its CoAP resource, such as coap://192.168.7.20/lamp")
-    device.add_argument("--command-topic", metavar="TOPIC", help="the MQTT topic for its commands")
-    device.add_argument("--command-payload", metavar="TEXT", help="the message; {value} stands for the state")
-    device.add_argument(
-        "--command-value",
-        dest="command_values",
-        action="append",
-        metavar="STATE=TEXT",
-        help="what stands for a state in the message, such as true=ON; repeatable",
-    )
+    one.add_argument("--name", default=name, help=f"name of the application (default: {name})")
+    one.add_argument("--run", action="store_true", help="put it into the running gateway, and write no files")
+    one.add_argument("--force", action="store_true", help="overwrite existing files, or replace what runs")
+    add_json(one, "the files and the next commands, or what was put,")
+    add_reach_options(one)
+    titles = {
+        "what": "what the application switches, and when",
+        "time": "local time",
+        "brightness": "brightness by local time",
+        "hand": "a device that the gateway has not discovered",
+    }
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in options_of(template):
+        group = groups.get(option.group)
+        if group is None:
+            group = groups[option.group] = one.add_argument_group(titles[option.group])
+        _declare_option(group, option)
 
 
-def _declare_sensors(one: argparse.ArgumentParser, what: argparse._ArgumentGroup, template: Template) -> None:
-    what.add_argument(
-        "--room", metavar="NAME", help="the sensors of this room count: its name, as devices have it, or an IRI"
-    )
-    what.add_argument(
-        "--sensor", dest="sensors", action="append", metavar="NAME", help="this sensor counts; repeatable"
-    )
-    what.add_argument(
-        "--unconfirmed",
-        choices=("count", "ignore"),
-        default="count",
-        help="whether a value counts from before the gateway, its broker or its device came back (default: count)",
-    )
-    sensor = one.add_argument_group("a sensor that publishes over MQTT, mapped by hand")
-    sensor.add_argument("--topic", help="its topic")
-    sensor.add_argument("--member", help="the JSON member with the value (default: the payload is the value)")
-    for word, value in zip(template.words, ("true", "false"), strict=True):
-        sensor.add_argument(f"--{word}", dest=value, action="append", metavar="WORD", help=f"a value that means {word}")
-
-
-def _declare_span(group: argparse._ArgumentGroup, begin: str, end: str, default: DailySpan) -> None:
-    for option, moment in ((begin, default.begins), (end, default.ends)):
-        group.add_argument(
-            f"--{option}",
-            default=moment,
-            metavar="TIME",
-            help=f"local time such as 07:00, sunset or sunset-PT30M (default: {moment})",
-        )
+def _declare_option(group: argparse._ArgumentGroup, option: Option) -> None:
+    text = option.help + ("; repeatable" if option.repeatable else "")
+    if option.default is not None:
+        text += f" (default: {option.default})"
     group.add_argument(
-        "--weekday", dest="weekdays", action="append", choices=DAYS, help="only if it begins on this day; repeatable"
+        f"--{option.name}",
+        dest=value_name(option),
+        action="append" if option.repeatable else "store",
+        choices=option.choices or None,
+        metavar=None if option.choices else _METAVARS.get(option.type, "NAME"),
+        help=text,
     )
+
+
+def value_name(option: Option) -> str:
+    """Where the parsed options have its value."""
+    return option.name.replace("-", "_")

@@ -7,26 +7,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import deque
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-from lamplighter.engine.errors import ConfigurationError, MalformedRequestError
+from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.commands import opened_history
 from lamplighter.gateway.cli.console import print_json
 from lamplighter.gateway.cli.options import add_json, config_folder
-from lamplighter.gateway.clock import iso, moment
-from lamplighter.gateway.history.names import Names, plain
-from lamplighter.gateway.history.records import Found, History
-from lamplighter.gateway.history.rehearsal import Act, Rehearsal
-from lamplighter.gateway.log.snapshots import label
+from lamplighter.gateway.history.names import Names
+from lamplighter.gateway.history.rehearsal_outcome import act_lines, begin_of, rehearse
 from lamplighter.gateway.state.applications import Application, load_application
-from lamplighter.gateway.state.delayed import delay_us
-
-_QUADS_SHOWN_MAX = 10
 
 
 def add_try_command(command: Adder) -> None:
@@ -47,38 +38,30 @@ def _try(options: argparse.Namespace) -> int:
         raise ConfigurationError(f"--last {options.last}: it must be 1 or more")
     history, settings = opened_history(options)
     application = _application(options)
-    begin = _begin(history, options.since)
-    replay = history.replay(begin.place, lambda error: print(f"lamplighter: {error}", file=sys.stderr))
-    rehearsal = Rehearsal(replay, application, moment(begin.ts))
-    count, acts = 0, deque[Act](maxlen=options.last)
-    for act in rehearsal.rehearse(history.records(begin.place, history.last()), datetime.now(UTC)):
-        count += 1
-        acts.append(act)
-    if options.json:
-        print_json(
-            {
-                "application": application.name,
-                "since": {"record": label(begin.place), "time": begin.ts},
-                "records": rehearsal.records,
-                "reactions": count,
-                "delayed": rehearsal.delayed,
-                "without_effect": rehearsal.idle,
-                "last": [_members(act) for act in acts],
-            }
-        )
-        return 0
+    begin = begin_of(history, options.since)
     names = Names(settings.gateway.base_iri)
+    outcome = rehearse(
+        history,
+        application,
+        begin,
+        options.last,
+        lambda error: print(f"lamplighter: {error}", file=sys.stderr),
+    )
+    if options.json:
+        print_json(outcome.members(names))
+        return 0
+    count, acts = outcome.reactions, outcome.last
     if count > len(acts):
         print(f"({count_text(count - len(acts), 'earlier reaction', ',')} not shown; --last N shows more)")
     for act in acts:
-        print("\n".join(_lines(act, names)))
+        print("\n".join(act_lines(act, names)))
     since = begin.ts[:19].replace("T", " ")
     print(
         f"{application.name} would have reacted {count_text(count, 'time', ',')} since {since} UTC, in "
-        f"{count_text(rehearsal.records, 'record', ',')}"
+        f"{count_text(outcome.records, 'record', ',')}"
     )
-    if rehearsal.idle:
-        print(f"{count_text(rehearsal.idle, 'delayed update', ',')} would have changed nothing when due")
+    if outcome.without_effect:
+        print(f"{count_text(outcome.without_effect, 'delayed update', ',')} would have changed nothing when due")
     return 0
 
 
@@ -91,54 +74,3 @@ def _application(options: argparse.Namespace) -> Application:
     if not path.is_file():
         raise ConfigurationError(f"{options.file}: there is no such file, and no {named}")
     return load_application(path)
-
-
-def _begin(history: History, since: str) -> Found:
-    """The last record before a time or a span, or a named one. Raises ConfigurationError, ChangeLogError."""
-    if not since.startswith("P"):
-        try:
-            found = history.record_of(since)
-        except (ConfigurationError, MalformedRequestError) as error:
-            raise ConfigurationError(f"--since: {error}") from error
-        if not found.ts:
-            raise ConfigurationError(f"--since {since}: that record is no longer kept; name a later one")
-        return found
-    try:
-        span = timedelta(microseconds=delay_us(since))
-    except MalformedRequestError as error:
-        raise ConfigurationError(f"--since {since}: write a duration such as PT1H, a record or a time") from error
-    wanted = iso(datetime.now(UTC) - span)
-    oldest = history.oldest()
-    if oldest is None:
-        raise ConfigurationError("the log has no records yet")
-    first = history.record_of(label(oldest))
-    # A young log does not go back that far.
-    return first if first.ts > wanted else history.record_of(wanted)
-
-
-def _lines(act: Act, names: Names) -> list[str]:
-    what = f"{act.update}, {act.reaction}"
-    if act.set_at:
-        what += f", set at {act.set_at[11:19]}"
-    lines = [f"{act.ts[:19].replace('T', ' ')}  {plain(what)}, after record {label(act.place)}"]
-    if act.failure:
-        return [*lines, f"    fails: {plain(act.failure)}"]
-    changed = [("-", quad) for quad in act.delta.removed] + [("+", quad) for quad in act.delta.added]
-    lines += [f"    {sign} {names.quad(quad)}" for sign, quad in changed[:_QUADS_SHOWN_MAX]]
-    if len(changed) > _QUADS_SHOWN_MAX:
-        lines.append(f"    and {len(changed) - _QUADS_SHOWN_MAX} more")
-    return lines if changed else [*lines, "    changes nothing"]
-
-
-def _members(act: Act) -> dict[str, Any]:
-    return {
-        "time": act.ts,
-        "record": label(act.place),
-        "reaction": act.reaction,
-        "update": act.update,
-        "rows": act.rows,
-        "set_at": act.set_at or None,
-        "failure": act.failure or None,
-        "removed": [quad.to_nquads() for quad in act.delta.removed],
-        "added": [quad.to_nquads() for quad in act.delta.added],
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,13 @@ import msgspec
 
 from lamplighter.adapters.devices.desired import desired_pattern
 from lamplighter.adapters.devices.device import Actuator, Device, Sensor, place
+from lamplighter.adapters.devices.draft import segment
 from lamplighter.adapters.devices.registry import Entry
+from lamplighter.engine.errors import UnknownResourceError
 from lamplighter.engine.protocol import MessagePlace
 from lamplighter.engine.terms import Term, lexical
 from lamplighter.gateway.devices.decisions import DeviceDataset, Devices
+from lamplighter.gateway.texts import did_you_mean, folded, nearest, printable
 from lamplighter.ontology.vocabulary import (
     HAS_SIMPLE_RESULT,
     HOSTS,
@@ -32,6 +35,20 @@ LISTED_MAX = 1_000  # devices in a list
 PLACES_MAX = 32  # topics and resources of a device whose messages are shown
 
 
+def in_room(entries: Sequence[Entry], room: str) -> list[Entry]:
+    """The devices in a room. room: its name, or the path or IRI of its area. Raises UnknownResourceError."""
+    wanted = folded(room)
+    found = [
+        entry
+        for entry in entries
+        if entry.area and (folded(entry.area) == wanted or room.endswith(f"area/{segment(entry.area)}"))
+    ]
+    if not found:
+        hint = did_you_mean(nearest(room, (entry.area for entry in entries if entry.area)))
+        raise UnknownResourceError(f"no device is in a room {printable(room)!r}{hint}")
+    return found
+
+
 def decision_json(entry: Entry) -> dict[str, Any]:
     return {"id": entry.identity, "name": entry.name, "area": entry.area, "state": entry.adoption}
 
@@ -44,9 +61,12 @@ class DeviceList:
         self._registry = devices.registry
         self._dataset = dataset
 
-    async def all(self) -> dict[str, Any]:
-        """The first devices, by state and name; how many there are; what is wrong with those that cannot be read."""
+    async def all(self, room: str | None = None) -> dict[str, Any]:
+        """The first devices, by state and name; how many there are; what is wrong with those that cannot be read. room:
+        only those in it. Raises UnknownResourceError for one without devices."""
         entries, faults = await self._devices.entries()
+        if room is not None:
+            entries = in_room(entries, room)
         contacts = await self._devices.contacts()
         shown = await asyncio.to_thread(self._members, entries[:LISTED_MAX], contacts)
         return {"total": len(entries), "devices": shown, "unreadable": faults[:LISTED_MAX]}

@@ -45,12 +45,13 @@ from lamplighter.gateway.history.log_page import RECORDS_MAX, LogRange, error_te
 from lamplighter.gateway.history.logbook import LabelledNames, LogbookRange, logbook_of
 from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.history.records import History, is_time
+from lamplighter.gateway.history.rehearsal_outcome import begin_of, rehearse
 from lamplighter.gateway.log.snapshots import Place, label
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.queue import LiveSettings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.sharing import ClientTurns, TotalBudget
-from lamplighter.gateway.state.applications import DeclaredApplications
+from lamplighter.gateway.state.applications import Application, DeclaredApplications
 from lamplighter.gateway.workers.ad_hoc import Reader, write_answer
 
 
@@ -222,6 +223,20 @@ class Past:
             lambda history: _encode({"outcomes": self._explainer(history).newest(count)}), caller
         )
 
+    async def rehearsal(self, application: Application, since: str, caller: Caller) -> bytes:
+        """What an application would have done (`rehearse`), as JSON, or why that cannot be said. since: as `begin_of`
+        takes it. Raises QueueFullError, LimitExceededError."""
+        base_iri = self._current.settings.gateway.base_iri
+
+        def find(history: History) -> bytes:
+            try:
+                outcome = rehearse(history, application, begin_of(history, since), REHEARSED_MAX)
+            except ConfigurationError as error:
+                return _encode({"problem": str(error)})
+            return _encode(outcome.members(Names(base_iri)))
+
+        return await self._answer_of(find, caller)
+
     def _explainer(self, history: History) -> Explainer:
         texts = query_texts(self._applications)
         return Explainer(history, lambda application, aggregator: texts.get((application, aggregator), ""))
@@ -301,6 +316,8 @@ def _check(reset: str) -> None:
         raise ResetError(reset)
 
 
+REHEARSED_MAX = 20
+"""Reactions of a rehearsal that are listed, the last ones."""
 ASKING_MAX = 16
 """Queries of the past that run or wait."""
 _VERIFIED_MAX = 256

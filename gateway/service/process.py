@@ -20,8 +20,10 @@ from lamplighter.gateway.gates.http.applications import ApplicationRequests
 from lamplighter.gateway.gates.http.gate import http_gate
 from lamplighter.gateway.gates.http.mapping import MappingRequests
 from lamplighter.gateway.gates.http.messages import MessageRequests
+from lamplighter.gateway.gates.http.names import NameRequests
 from lamplighter.gateway.gates.http.page import PAGE
 from lamplighter.gateway.gates.http.resources import resources_path
+from lamplighter.gateway.gates.http.templates import TemplateRequests
 from lamplighter.gateway.gates.listeners import HANDSHAKES_MAX
 from lamplighter.gateway.gates.opening import Gates, Protection
 from lamplighter.gateway.gates.outbox import SendBudget
@@ -198,6 +200,8 @@ async def _serve(
     mapping = MappingRequests(runner, configuration.folder / "mapping")
     messages = MessageRequests(runner, mapping)
     applications = ApplicationRequests(runner, configuration.folder)
+    names = NameRequests(runner, configuration.folder)
+    templates = TemplateRequests(runner, names, applications)
     send_budget = SendBudget(settings.websocket.unsent_bytes_max)
     context = ApiContext(
         runner,
@@ -225,6 +229,8 @@ async def _serve(
                 mapping.route,
                 *messages.routes,
                 *applications.routes,
+                *templates.routes,
+                names.route,
                 *(route for door in api_list for route in door.routes()),
             ],
             prefix=gates.prefix,
@@ -258,6 +264,8 @@ def _about(settings: Settings, subscribe_at: str, api_list: Iterable[Api]) -> st
         ("/messages", "the last messages of a device, and what mapping rules make of them: ?device=<id>"),
         ("/messages/unread", "topics that no mapping rule reads, with their last message and a proposed rule"),
         ("/applications", "applications; PUT and DELETE /applications/<name> change and remove one"),
+        ("/templates", "templates of applications; POST values to /templates/<name> to make one"),
+        ("/names", "names that people gave to devices, their parts and rooms: ?kind=, ?search="),
         ("/log", "records of the change log: ?last=N, ?from=SEQ&to=SEQ, ?after=SEQ&wait=S"),
         ("/mapping/try", "what mapping rules make of a message (POST)"),
         ("/explain", "why an actuator was switched: ?actuation=<IRI>; ?last=N lists the newest actuations"),

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lamplighter.gateway.cli.templates import TEMPLATES
 from lamplighter.gateway.state.applications import load_applications
+from lamplighter.gateway.templates.catalogue import TEMPLATES
 from tests.support.commands import command
 from tests.support.gateway_parts import FakeClock, recovered_runner, update
 from tests.support.gateway_process import GatewayProcess

@@ -15,6 +15,7 @@ from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.terms import lexical
 from lamplighter.gateway.gates.http.answers import JsonAnswer, Refusal
 from lamplighter.gateway.gates.http.calls import RequestTurns, json_body
+from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.sparql import cause, select
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # it loads the adapters, which a gateway without devices does
     from lamplighter.adapters.devices.registry import Entry
     from lamplighter.gateway.devices.decisions import Devices, Row
 
+LISTED = Parameters(("room",))  # of the list of devices
 BODY_BYTES_MAX = 64 * 1024
 ROWS_BYTES_MAX = 64 * 1024 * 1024  # of what the dataset has about devices
 AT_ONCE_MAX, WAITING_MAX = 2, 64  # requests that are answered at the same time, and those with them that may wait
@@ -94,7 +96,7 @@ class DeviceRequests:
             listing = DeviceList(devices, dataset)
             name = request.scope.get("below")
             if name is None:
-                return JsonAnswer(await listing.all(), headers=_HEADERS)
+                return JsonAnswer(await listing.all(parameters(request).text("room")), headers=_HEADERS)
             if action is not None and action.action == "set" and name.startswith("actuator/"):
                 return await _set_state(devices, None, name, action)
             entry = await devices.entry(name)

@@ -15,6 +15,7 @@ from uvicorn.server import ServerState
 from lamplighter.gateway.gates.http.calls import EITHER, QUERY, UPDATE, Bodies
 from lamplighter.gateway.gates.http.connections import HttpConnection
 from lamplighter.gateway.gates.http.description import Description
+from lamplighter.gateway.gates.http.devices import LISTED as DEVICES
 from lamplighter.gateway.gates.http.devices import DeviceRequests
 from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore, graph_parameters
 from lamplighter.gateway.gates.http.history import HISTORY, LOGBOOK, HistoryRequests
@@ -68,7 +69,7 @@ def _routes(
     yield Route("/log", past.log, Permission.OPERATOR, read, LOG)
     devices = DeviceRequests(runner)
     yield from PageOperations(past, devices).routes()
-    yield Route("/devices", devices.all, Permission.OPERATOR, read)
+    yield Route("/devices", devices.all, Permission.OPERATOR, read, DEVICES)
     yield Route("/devices/", devices.one, Permission.OPERATOR, frozenset({"GET", "HEAD", "POST"}))
     yield Route("/explain", past.explain, Permission.OPERATOR, read, EXPLAIN)
     history = HistoryRequests(runner)

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.gateway.gates.http.answers import JsonAnswer
+from lamplighter.gateway.gates.http.devices import LISTED as DEVICES
 from lamplighter.gateway.gates.http.devices import DeviceRequests
-from lamplighter.gateway.gates.http.parameters import NONE
 from lamplighter.gateway.gates.http.past import EXPLAIN, LOG, PastRequests
 from lamplighter.gateway.gates.http.routes import Handler, Permission, Route
 from lamplighter.gateway.page.rows import Row, csv_text, device_rows, link_rows, log_rows, outcome_rows
@@ -33,7 +33,7 @@ class PageOperations:
     def routes(self) -> Iterator[Route]:
         for view, operation, rows, taken in (
             ("log", self._past.log, log_rows, LOG),
-            ("devices", self._devices.all, device_rows, NONE),
+            ("devices", self._devices.all, device_rows, DEVICES),
             ("explain", self._explain, _explain_rows, EXPLAIN),
         ):
             for suffix in ("json", "csv"):

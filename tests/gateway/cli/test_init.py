@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lamplighter.gateway.__main__ import main
-from lamplighter.gateway.cli.templates import TEMPLATES
 from lamplighter.gateway.state.applications import load_applications
+from lamplighter.gateway.templates.catalogue import TEMPLATES
 from tests.support.fork_server import ForkedProcess
 
 BASE = "http://lamplighter.local/"
@@ -156,7 +156,7 @@ def test_no_file_is_overwritten_without_being_told(folder: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "add --light NAME, the light to switch"),
+        ([], "--light: name the light to switch"),
         (["--light", "living room"], "--light living room: use letters, digits, - and _, or give an IRI"),
         (["--light", "http://x/ y"], "--light http://x/ y: "),
         (["--light", "x", "--name", "../x"], "--name ../x: use letters"),
@@ -165,7 +165,7 @@ def test_no_file_is_overwritten_without_being_told(folder: Path, capsys: pytest.
         (["--light", "x", "--member", "a"], "--member and the words of a sensor need --topic"),
         (["--light", "x", "--command-value", "true=ON"], "need --command-topic"),
         (["--light", "x", "--light", "y", "--coap", "coap://h/a"], "--coap and --command-topic are of one light"),
-        (["--light", "x", "--sensor", "a", "--sensor", "b", "--topic", "t"], "--topic is of one sensor"),
+        (["--light", "x", "--sensor", "a", "--sensor", "b", "--topic", "t"], "--topic: it is of one sensor"),
         (["--light", "x", "--coap", "http://h/a"], "--coap: only coap:// URIs are supported"),
         (["--light", "x", "--config", "none.toml"], "none.toml: No such file"),
     ],

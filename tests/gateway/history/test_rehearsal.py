@@ -10,11 +10,11 @@ from random import Random
 import pytest
 
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.cli.templates import TEMPLATES, Choice
 from lamplighter.gateway.clock import iso
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.history.rehearsal import Act, Rehearsal
 from lamplighter.gateway.state.applications import Application
+from lamplighter.gateway.templates.catalogue import TEMPLATES, Choice
 from tests.gateway.loop.test_redeclaring import follower
 from tests.support.gateway_parts import (
     START,

@@ -53,7 +53,7 @@ async def test_devices_are_listed_adopted_renamed_ignored_and_removed(tmp_path: 
         assert listed.count("proposed") == 5, "four devices, and how to adopt them"
         assert "motion" in listed and "VENDOR" not in listed
 
-        assert "adopted zigbee2mqtt/" in await devices("adopt", "room1/motion", "--area", "Kitchen")
+        assert "adopted zigbee2mqtt/" in await devices("adopt", "room1/motion", "--room", "Kitchen")
         query = (
             "PREFIX gateway: <http://lamplighter.example/ns/gateway#> PREFIX sosa: <http://www.w3.org/ns/sosa/> "
             "PREFIX rdfs: <http://www.w3.org/2000/01/rdf-schema#> SELECT ?sensor { ?room rdfs:label 'Kitchen' . "
@@ -62,7 +62,7 @@ async def test_devices_are_listed_adopted_renamed_ignored_and_removed(tmp_path: 
         assert len(await rows(addresses, query)) == 1
 
         assert "is called Sink light, in Kitchen" in await devices(
-            "rename", "room1/lamp", "Sink light", "--area", "Kitchen"
+            "rename", "room1/lamp", "Sink light", "--room", "Kitchen"
         )
         shown = await devices("show", "sink")
         assert "gateway:light" in shown and "false, true" in shown and "z/room1/lamp/set" in shown
@@ -98,7 +98,7 @@ async def test_what_was_done_is_one_json_object(tmp_path: Path) -> None:
                 return None
             return json.loads(done.stdout)
 
-        [adopted] = (await devices("adopt", "room1/lamp", "--area", "Hall", "--json"))["adopted"]
+        [adopted] = (await devices("adopt", "room1/lamp", "--room", "Hall", "--json"))["adopted"]
         assert adopted["state"] == "adopted" and adopted["area"] == "Hall" and adopted["warnings"] == []
         lamp = adopted["id"]
         assert (await devices("rename", "room1/lamp", "Lamp", "--json"))["renamed"] == [

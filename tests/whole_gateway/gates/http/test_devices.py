@@ -242,7 +242,7 @@ async def test_the_command_and_the_gate_make_the_same_of_a_device(house: Address
     by_gate = await everything()
     await done(house, LAMP.identity, action="remove")
     assert (await update(house, REGISTRY.announced(None, LAMP, "ask") or "")).status == 200
-    found = await asyncio.to_thread(command, "devices", "adopt", LAMP.identity, "--area", "Hall", "--config", toml)
+    found = await asyncio.to_thread(command, "devices", "adopt", LAMP.identity, "--room", "Hall", "--config", toml)
     assert found.returncode == 0, found.stderr
     assert await everything() == by_gate
 

@@ -74,7 +74,8 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Template:
-    """summary: one line for people. actuator: what it switches, which is the name of the option. properties: of the
+    """summary: one line for people. actuator: what it switches, which is the name of the option. actuates: the kinds of
+    actuators that fit. properties: of the
     sensors; the first is that of a sensor that is mapped by hand; none: it follows the time. words: options with the
     payloads for true and false. delay: option, its default and its explanation. span: of a template that follows the
     time, its default. states: options of the desired states with their defaults; none: true and false. dims: whether it
@@ -82,6 +83,7 @@ class Template:
 
     summary: str
     actuator: str
+    actuates: tuple[str, ...]
     profile: Callable[[Choice, Sequence[str]], Document]
     properties: tuple[str, ...] = ()
     words: tuple[str, str] = ("on", "off")
@@ -280,6 +282,7 @@ TEMPLATES = {
     "motion-light": Template(
         summary="switch a light on with motion, and off when nobody came for a while",
         actuator="light",
+        actuates=("light", "switch"),
         properties=("gateway:motion", "gateway:occupancy"),
         delay=("off-after", "PT30S", "how long no motion is detected before the light goes off"),
         profile=partial(_while, query="MOTION", updates=("SWITCH_ON", "SWITCH_OFF")),
@@ -288,6 +291,7 @@ TEMPLATES = {
     "leak-alarm": Template(
         summary="switch an alarm on when a sensor finds water, and off when all have been dry for a while",
         actuator="alarm",
+        actuates=("siren", "switch", "light"),
         properties=("gateway:leak",),
         words=("wet", "dry"),
         delay=("off-after", "PT1M", "how long all sensors are dry before the alarm ends"),
@@ -296,6 +300,7 @@ TEMPLATES = {
     "presence-heating": Template(
         summary="heat while somebody is there, and lower the temperature when everybody has left",
         actuator="thermostat",
+        actuates=("targetTemperature",),
         properties=("gateway:occupancy", "gateway:motion"),
         delay=("lower-after", "PT15M", "how long nobody is there before the temperature is lowered"),
         profile=partial(_while, query="PRESENCE", updates=("HEAT", "LOWER")),
@@ -304,6 +309,7 @@ TEMPLATES = {
     "door-left-open": Template(
         summary="switch an alarm on when a door or window has been open for a while, and off when it is closed",
         actuator="alarm",
+        actuates=("siren", "switch", "light"),
         properties=("gateway:contact",),
         words=("closed", "open"),
         delay=("open-for", "PT5M", "how long a door is open before the alarm begins"),
@@ -312,12 +318,14 @@ TEMPLATES = {
     "light-by-time": Template(
         summary="switch a light on at a time of day or with the sun, and off at another",
         actuator="light",
+        actuates=("light", "switch"),
         span=DailySpan("sunset", "23:00"),
         profile=_during,
     ),
     "blinds-by-sun": Template(
         summary="close blinds when it gets dark, and open them in the morning",
         actuator="blind",
+        actuates=("position",),
         span=DailySpan("dusk", "sunrise"),
         states={"closed": "0", "open": "100"},
         profile=_during,

@@ -14,12 +14,12 @@ import pytest
 
 from lamplighter.adapters.mapping import load_mapping
 from lamplighter.engine.core import Engine
-from lamplighter.gateway.cli.templates import TEMPLATES, Choice, DailySpan, Dimming, mapping_text, profile_text
 from lamplighter.gateway.local_time import service
 from lamplighter.gateway.local_time.service import LocalTime
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import Application, aggregator_queries, load_applications, sparql_faults
+from lamplighter.gateway.templates.catalogue import TEMPLATES, Choice, DailySpan, Dimming, mapping_text, profile_text
 from tests.support.event_loops import until
 from tests.support.gateway_parts import FakeClock, application, dump, idle, recovered_runner, time_passes, update
 

@@ -1,0 +1,52 @@
+"""Sensors and actuators that mapping rules name: they exist before they have reported for the first time."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lamplighter.engine.client.files import read_text
+from lamplighter.engine.terms import Term, lexical
+from lamplighter.gateway.devices.directory import Kind
+
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def names_of_files(folder: Path, base: str) -> Iterator[tuple[Kind, str]]:
+    """Kind and IRI of what the rules of a folder name, with captures such as ``{room}``. What cannot be read names
+    nothing; others report it."""
+    for path in sorted(folder.glob("*.toml")):
+        try:
+            document = tomllib.loads(read_text(path))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+            continue
+        for kind, tables in document.items():
+            for table in tables if isinstance(tables, list) else ():
+                yield from _names(kind, table, base)
+
+
+def names_of_rows(rows: Iterable[Sequence[Term | None]], base: str) -> Iterator[tuple[Kind, str]]:
+    """The same of rules in the dataset. rows: of `adapters.mapping.dataset_rules.QUERY`."""
+    for _, rule in rows:
+        try:
+            document = json.loads("" if rule is None else lexical(rule))
+        except ValueError:
+            continue
+        if isinstance(document, dict):
+            for kind, table in document.items():
+                yield from _names(kind, table, base)
+
+
+def _names(kind: str, table: Any, base: str) -> Iterator[tuple[Kind, str]]:
+    if not isinstance(table, Mapping):
+        return
+    key: Kind = "actuator" if kind == "command" else "sensor"
+    reads = table.get("read", ()) if kind == "stream" else ()
+    for one in (table, *(read for read in reads if isinstance(read, Mapping))):
+        name = one.get(key)
+        if isinstance(name, str) and name:
+            yield key, name if _ABSOLUTE.match(name) else base + name

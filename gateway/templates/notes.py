@@ -1,0 +1,18 @@
+"""What the settings lack for an application from a template."""
+
+from __future__ import annotations
+
+from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.templates.values import MadeApplication
+
+
+def lacking_settings(settings: Settings, file: str, made: MadeApplication) -> list[str]:
+    """file: the name of the settings file."""
+    notes = []
+    if made.choice.kept_span is not None and not settings.place.is_set:
+        notes.append(f"set time_zone and position of [place] in {file}")
+    if settings.mqtt.model == "event":
+        notes.append('warning: it does not see readings over MQTT: mqtt.model is "event", and must be "latest"')
+    if made.tables and not settings.mqtt.host:
+        notes.append(f"set host of [mqtt] in {file}: the broker of the devices")
+    return notes
