@@ -13,14 +13,18 @@ const TIMES = ["sunrise", "sunset", "07:00", "22:00", "sunset-PT30M"];
 const NAMED = ["actuator", "sensor", "room"];
 const LAST_MAX = 20;
 
-// A text of a template in this language; the gateway's own where the catalogue has none.
+// A text of an option in this language; the gateway's own where the catalogue has none.
 function worded(template, option, part, own) {
-    const key = `template.${template}.${option}.${part}`, any = `option.${option}.${part}`;
-    return has(key) ? t(key) : has(any) ? t(any) : own;
+    const key = [`option.${template}.${option}.${part}`, `option.${option}.${part}`].find(has);
+    return key ? t(key, { value: "{value}" }) : own;
+}
+
+function choiceText({ value, label }) {
+    return has(`choice.${value}`) ? t(`choice.${value}`) : label;
 }
 
 export function summaryOf({ name, summary }) {
-    return has(`template.${name}`) ? t(`template.${name}`) : summary;
+    return has(`templates.${name}`) ? t(`templates.${name}`) : summary;
 }
 
 function listOf(value) {
@@ -33,7 +37,7 @@ function Input({ option, value, label, change }) {
     const placeholder = preset === null || preset === undefined ? "" : String(preset);
     if (type === "choice") {
         return html`<select aria-label=${label} value=${value ?? ""} onChange=${typed}>${required ? null : html`<option value="">${placeholder}</option>`}
-            ${option.choices.map((one) => html`<option value=${one.value}>${one.label}</option>`)}</select>`;
+            ${option.choices.map((one) => html`<option value=${one.value}>${choiceText(one)}</option>`)}</select>`;
     }
     if (type === "number") return html`<input ...${shared} type="number" step="any" placeholder=${placeholder} onInput=${typed} />`;
     const list = NAMED.includes(type) ? `of-${name}` : type === "time" ? "times" : null;
@@ -46,7 +50,7 @@ function Values({ option, label, value, change }) {
     const values = listOf(value);
     if (option.type === "choice") {
         return html`<span class="checks">${option.choices.map((one) => html`<label class="check"><input type="checkbox" checked=${values.includes(one.value)}
-            onChange=${(event) => change(event.currentTarget.checked ? [...values, one.value] : values.filter((other) => other !== one.value))} /> ${one.label}</label>`)}</span>`;
+            onChange=${(event) => change(event.currentTarget.checked ? [...values, one.value] : values.filter((other) => other !== one.value))} /> ${choiceText(one)}</label>`)}</span>`;
     }
     const put = (index, text) => change([...values.slice(0, index), ...(text === "" && index < values.length ? [] : [text]), ...values.slice(index + 1)]);
     return [...values, ""].map((one, index) => html`<${Input} key=${index} option=${option} value=${one} label=${index ? `${label} ${index + 1}` : label} change=${(text) => put(index, text)} />`);
@@ -116,7 +120,8 @@ export function TemplateForm({ template, application, done }) {
     };
     const option = (one) => html`<${Option} key=${one.name} template=${template.name} option=${one} value=${values[one.name]} names=${names}
         faults=${faults.filter((fault) => fault.option === one.name)} change=${(value) => setValues((before) => ({ ...before, [one.name]: value }))} />`;
-    const shown = template.options.filter(({ group }) => group !== "hand"), byHand = template.options.filter(({ group }) => group === "hand");
+    const of = (...groups) => template.options.filter(({ group }) => groups.includes(group)).map(option);
+    const bright = of("brightness"), byHand = of("hand");
     const placed = faults.length > 0 && faults.every((fault) => template.options.some((one) => one.name === fault.option));
     return html`<form class="template" onSubmit=${(event) => {
             event.preventDefault();
@@ -124,8 +129,9 @@ export function TemplateForm({ template, application, done }) {
         }}>
         <div class="option"><span class="label">${t("template.name")}</span>
             <input aria-label=${t("template.name")} value=${name} required readonly=${Boolean(application)} pattern="[A-Za-z0-9._~-]{1,100}" onInput=${(event) => setName(event.currentTarget.value)} /></div>
-        ${shown.map(option)}
-        ${byHand.length ? html`<details><summary>${t("template.byHand")}</summary>${byHand.map(option)}</details>` : null}
+        ${of("what", "time")}
+        ${bright.length ? html`<details><summary>${t("template.brightness")}</summary>${bright}</details>` : null}
+        ${byHand.length ? html`<details><summary>${t("template.byHand")}</summary>${byHand}</details>` : null}
         <datalist id="times">${TIMES.map((one) => html`<option value=${one} />`)}</datalist>
         <${Failure} error=${placed ? null : error} />
         <div class="actions">

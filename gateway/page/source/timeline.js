@@ -71,10 +71,15 @@ function drawStates(plot, lists, colours) {
     ctx.restore();
 }
 
+// Where the chart begins: a log that is younger than the time span has it from its own begin.
+function beginOf({ since, until, complete_since: begin }) {
+    return begin && begin > since && begin < until ? begin : since;
+}
+
 function options(place, answer, lists) {
     const colours = chartColours(), wide = place.clientWidth;
     const axis = { stroke: colours.text, grid: { stroke: colours.grid, width: 1 }, ticks: { stroke: colours.grid, width: 1 } };
-    const x = { time: true, range: () => [seconds(answer.since), seconds(answer.until)] };
+    const x = { time: true, range: () => [seconds(beginOf(answer)), seconds(answer.until)] };
     const time = { label: t("chart.time"), value: (_, at) => (at ? moment(at * 1000) : "") };
     if (lists) {
         const of = (states) => (_, _value, _series, index) => {

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import urllib.request
 
+import paho.mqtt.client as mqtt
+
 from tests.e2e.page.site import Site, has, has_none, open_view, press_button
-from tests.e2e.page.test_devices_view import button
+from tests.e2e.page.test_devices_view import adopted, button
 from tests.e2e.page.test_look import looked_at
 from tests.support.amounts import Amounts
+from tests.support.brokers import subscribed
 from tests.support.chromium import Browser
 from tests.support.gateway_process import wait_for
 
@@ -78,6 +81,51 @@ def test_an_application_is_checked_put_changed_and_removed(browser: Browser, emp
     press_button(browser, "Remove")
     has(browser, "[role=status]", "notes was removed")
     assert stored(empty) == []
+
+
+def fill(browser: Browser, label: str, text: str) -> None:
+    """Enters a value of a template."""
+    browser.until(
+        "const it = document.querySelector(`.template [aria-label='${$[0]}']`); it.value = $[1];"
+        "it.dispatchEvent(new Event('input', {bubbles: true})); return true",
+        label,
+        text,
+    )
+
+
+def test_a_template_is_filled_in_tried_and_switched_on(browser: Browser, house: Site, amounts: Amounts) -> None:
+    for name in ("room1/lamp", "room1/motion"):
+        adopted(house, name)
+    house.publish("zigbee2mqtt/room1/lamp", '{"state": "OFF", "brightness": 100}')
+    house.publish("zigbee2mqtt/room1/motion", '{"occupancy": false}')
+    open_view(browser, house.at("applications"), "Applications")
+    browser.until("return document.querySelector('.new option[value=motion-light]') !== null")
+    write(browser, ".new select", "motion-light")
+    fill(browser, "light", "room1/lam")
+    fill(browser, "sensor", "room1/motion occupancy")
+    press_button(browser, "Preview")
+    has(browser, ".option .failure", "room1/lam")
+    fill(browser, "light", "room1/lamp state")
+    fill(browser, "off after", "1h")
+    press_button(browser, "Try on the last day")
+    has(browser, ".template [role=status]", "What it would have done", "room1/lamp")
+    assert stored(house) == []
+    looked_at(browser, "applications-template", amounts)
+    press_button(browser, "Switch it on")
+    has(browser, ".application", "motion-light", "running")
+    sent: list[bytes] = []
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
+    client.on_message = lambda _client, _data, message: sent.append(message.payload)
+    with subscribed(client, house.broker, "zigbee2mqtt/room1/lamp/set"):
+        house.publish("zigbee2mqtt/room1/motion", '{"occupancy": true}')
+        wait_for(lambda: any(b'"ON"' in one for one in sent), what="the light")
+    browser.until("const it = document.querySelector('.application details'); it.open = true; return true")
+    browser.until("return document.querySelector('.application [aria-label=\"off after\"]').value.length > 0")
+    fill(browser, "off after", "2h")
+    press_button(browser, "Change it")
+    has_none(browser, ".application .template")
+    with urllib.request.urlopen(f"{house.gateway.http_url}/applications/motion-light", timeout=120) as answer:
+        assert json.load(answer)["values"]["off-after"] in ("2h", "PT2H")
 
 
 def test_a_backup_is_restored_after_two_questions(browser: Browser, empty: Site, amounts: Amounts) -> None:

@@ -82,7 +82,7 @@ def test_problems_and_offline_devices_come_first(browser: Browser, empty: Site) 
     open_view(browser, empty.at("now"), "Now")
     has(browser, ".problems", "1 device is offline", "cellar box")
     has(browser, ".card.trouble", "cellar", "71", "offline")
-    has(browser, ".card.trouble", "Kitchen", "20.5", "lamp", "reports false", "true")
+    has(browser, ".card.trouble", "Kitchen", "20.5", "lamp", "reports off", "on")
     has(browser, ".card.trouble", "pump", "refused", "mqtt.commands does not permit it")
     assert text_of(browser, ".card").count("reports") == 1  # 40 and 40.0 are one state
     empty.gateway.update(
@@ -90,7 +90,7 @@ def test_problems_and_offline_devices_come_first(browser: Browser, empty: Site) 
         "INSERT { :lamp gateway:reportedState true . :cellarbox gateway:online true } WHERE {}"
     )
     has_none(browser, ".problems .offline")
-    has(browser, ".card:not(.trouble)", "Kitchen", "lamp", "reported", "true")
+    has(browser, ".card:not(.trouble)", "Kitchen", "lamp", "reported", "on")
 
 
 def test_a_broker_that_is_away_is_a_problem(browser: Browser, empty: Site) -> None:
@@ -168,7 +168,7 @@ def test_the_actuator_of_a_rule_is_switched(browser: Browser, empty: Site) -> No
         :unknown gateway:desiredState "on" }}"""
     )
     open_view(browser, empty.at("now"), "Now")
-    for state in ("true", "false"):
+    for state in ("on", "off"):
         browser.until(
             "const it = document.querySelector('[role=switch]'); if (it && !it.disabled) it.click(); return Boolean(it)"
         )

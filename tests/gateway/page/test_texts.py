@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from lamplighter.gateway.templates.catalogue import TEMPLATES
+from lamplighter.gateway.templates.options import options_of
 from tests.support.places import ROOT
 
 SOURCE = ROOT / "gateway" / "page" / "source"
@@ -63,6 +65,13 @@ def test_each_message_is_used_and_each_used_one_is_there() -> None:
     assert set(ENGLISH) - used == set()
     called = set(re.findall(r'\b(?:t|rich)\("([\w.]+)"', source))
     assert called - set(ENGLISH) == set()
+
+
+def test_each_option_of_a_template_has_a_text_in_each_language() -> None:
+    for name, template in TEMPLATES.items():
+        for option in options_of(template):
+            assert {f"option.{option.name}.label", f"option.{option.name}.help", f"templates.{name}"} <= set(ENGLISH)
+            assert {f"choice.{one['value']}" for one in option.members()["choices"] or ()} <= set(ENGLISH)
 
 
 def templates(script: str) -> Iterator[str]:

@@ -64,10 +64,16 @@ function Gaps({ gaps }) {
         ${gaps.length > 10 ? html`<li>${t("now.andMore", { count: gaps.length - 10 })}</li>` : null}</ul>`;
 }
 
+// The name of the device with that of its part, where the part does not say it already.
+function titleOf({ label, name, iri }) {
+    if (!label || !name || label.startsWith(name)) return label || name || localName(iri);
+    return `${name} ${label}`;
+}
+
 function Chosen({ search, range, choose }) {
     const { value, error } = usePolled(() => getJson(`history?${search}`), POLL_MS);
     if (value === null) return error ? html`<${Failure} error=${error} />` : html`<p class="note" role="status">${t("parts.loading")}</p>`;
-    const title = value.label || value.name || localName(value.iri), isNumber = value.kind === "number";
+    const title = titleOf(value), isNumber = value.kind === "number";
     const empty = !value.points.length && !value.states.length;
     return html`<${Failure} error=${error} />
         <h2><bdi>${cut(title, 120)}</bdi>${value.area ? html` <small><bdi>${cut(value.area, 60)}</bdi></small>` : null}</h2>
