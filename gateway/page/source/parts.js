@@ -30,13 +30,13 @@ export function Iri({ iri, label }) {
 }
 
 // A link to another view, without loading the page again.
-export function Link({ view, search = "", hash = "", title, label, current, children }) {
+export function Link({ view, search = "", hash = "", title, label, button, children }) {
     const click = (event) => {
         if (!followed(event)) return;
         event.preventDefault();
         go(view, { search, hash });
     };
-    return html`<a href=${`${top}page/${view}${search}${hash}`} title=${title} aria-label=${label} aria-current=${current} onClick=${click}>${children}</a>`;
+    return html`<a href=${`${top}page/${view}${search}${hash}`} title=${title} aria-label=${label} class=${button ? "open" : null} onClick=${click}>${children}</a>`;
 }
 
 export function Term({ term }) {

@@ -225,6 +225,7 @@ export const de = {
     "health.all": "Alle Zahlen",
     "health.figure": "Name",
     "health.value": "Wert",
+    "health.open": "{view} öffnen",
 
     "query.editor": "SPARQL-Abfrage",
     "query.more": "Mehr von {count} Zeilen anzeigen",

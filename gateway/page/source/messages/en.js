@@ -225,6 +225,7 @@ export const en = {
     "health.all": "All figures",
     "health.figure": "Name",
     "health.value": "Value",
+    "health.open": "Open {view}",
 
     "query.editor": "SPARQL query",
     "query.more": "Show more of {count} rows",

@@ -29,21 +29,27 @@ function stateClass(state) {
     return STATES[state]?.[0] ?? "warn";
 }
 
-// The name of a component; that of a device or an application leads to it.
-function Component({ name }) {
+// The views that do what a command of the command line does.
+const DOES = { apps: "applications", backup: "system", devices: "devices", explain: "explain", log: "log", mapping: "devices", subscriptions: "subscriptions", timers: "timers" };
+
+// Where a button leads that helps: to the explanation that the cure names, to the device or application itself, or to the
+// view for a command of the cure.
+function placeOf({ name, cure }) {
+    const [, command, about] = /\blamplighter (\w+)(?: (\S+))?/.exec(cure ?? "") ?? [];
     const [, view, rest] = /^(device|application)\/(.+)$/.exec(name) ?? [];
-    const shown = html`<bdi>${cut(name, 120)}</bdi>`;
-    if (!view || !session.operator) return shown;
-    return html`<${Link} view=${`${view}s`} hash=${`#${new URLSearchParams({ [view]: rest })}`}>${shown}<//>`;
+    if (command === "explain" && about) return { view: "explain", hash: `#${new URLSearchParams({ actuation: about })}` };
+    if (view) return { view: `${view}s`, hash: `#${new URLSearchParams({ [view]: rest })}` };
+    return command && Object.hasOwn(DOES, command) ? { view: DOES[command], hash: "" } : null;
 }
 
 export function HealthComponent({ one }) {
-    const since = one.since ? Date.parse(one.since) : NaN;
+    const since = one.since ? Date.parse(one.since) : NaN, place = session.operator ? placeOf(one) : null;
     return html`<li class=${`component ${stateClass(one.state)}`}>
-        <div><strong><${Component} name=${one.name} /></strong> <span class=${`tag ${stateClass(one.state)}`}>${stateName(one.state)}</span>
+        <div><strong><bdi>${cut(one.name, 120)}</bdi></strong> <span class=${`tag ${stateClass(one.state)}`}>${stateName(one.state)}</span>
             ${Number.isFinite(since) && one.state !== "ok" ? html` <small>${lasting(Date.now() - since)}</small>` : null}</div>
         ${one.reason ? html`<p><${Prose} text=${one.reason} /></p>` : null}
         ${one.cure ? html`<p class="cure"><${Prose} text=${one.cure} /></p>` : null}
+        ${place ? html`<p class="cure"><${Link} view=${place.view} hash=${place.hash} button=${true}>${t("health.open", { view: t(`view.${place.view}`) })}<//></p>` : null}
     </li>`;
 }
 

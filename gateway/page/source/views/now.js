@@ -58,7 +58,7 @@ function stateText(term) {
 
 // A name that leads to another view. more: what is there, for screen readers.
 function InView({ view, hash, title, label, more }) {
-    return html`<${Link} view=${view} hash=${hash} title=${title}><bdi><${Name} text=${cut(label, 80)} /></bdi>${more ? html`<span class="hidden">${more}</span>` : null}<//>`;
+    return html`<${Link} view=${view} hash=${hash} title=${title} label=${more && `${cut(label, 80)}${more}`}><bdi><${Name} text=${cut(label, 80)} /></bdi><//>`;
 }
 
 // The desired state, or the one that is reported, and what sets it: a switch where there are two, else a field on demand.
