@@ -23,7 +23,7 @@ GERMAN = {
     "timers": "Timer",
     "subscriptions": "Abonnements",
     "log": "Protokoll",
-    "explain": "Erklären",
+    "explain": "Erklärung",
     "health": "Zustand",
     "system": "Sicherung",
 }

@@ -7,7 +7,7 @@ export const de = {
     "view.timers": "Timer",
     "view.subscriptions": "Abonnements",
     "view.log": "Protokoll",
-    "view.explain": "Erklären",
+    "view.explain": "Erklärung",
     "view.health": "Zustand",
     "view.history": "Verlauf",
     "view.logbook": "Logbuch",

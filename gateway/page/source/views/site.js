@@ -235,7 +235,7 @@ export class Site {
         return found;
     }
 
-    // The actuators: { iri, path, label, property, points, desired, reported, acknowledged, refused, differs, offline, unconfirmed, places }.
+    // The actuators: { iri, path, label, property, desired, reported, acknowledged, refused, differs, offline, unconfirmed, places }.
     // path: where its states are set, "" where the page cannot; unconfirmed: as of a stream.
     actuators() {
         const { adopted, desired, reported, actuations, values, hosts, controls } = this.indexes;
@@ -253,7 +253,7 @@ export class Site {
             const availability = this.availability(iri), places = hosts.all(iri).map((row) => row.platform.value);
             return {
                 iri, places, path: settingPath(iri, places.filter((one) => adopted.get(one))), desired: want, reported: say, acknowledged, time: newer(act?.result?.time, report?.time),
-                property: controls.get(iri)?.property.value ?? "", points: [],
+                property: controls.get(iri)?.property.value ?? "",
                 label: this.label(iri) || (controls.get(iri) ? localName(controls.get(iri).property.value) : localName(iri)),
                 refused: act?.row.refused?.value ?? "",
                 differs: Boolean(want && (say ? !sameState(want, say) : acknowledged && !sameState(want, acknowledged))),
@@ -271,7 +271,6 @@ export class Site {
         if (found.length !== 1 || !found[0].value || found[0].nil) return;
         const [stream] = found;
         card.streams.splice(card.streams.indexOf(stream), 1);
-        actuator.points = stream.points;
         actuator.time ??= stream.time;
         actuator.unconfirmed ||= !actuator.reported && stream.unconfirmed;
         actuator.reported ??= stream.value;
