@@ -400,7 +400,12 @@ def test_cards_are_not_empty_after_a_scroll(browser: Browser, empty: Site) -> No
         browser.until(drawn)
 
 
-LONG_NAMES = ("illuminanceInTheLongHallway", "volatile_organic_compounds", "living-room/ceiling.lamp:power", "PM25Index")
+LONG_NAMES = (
+    "illuminanceInTheLongHallway",
+    "volatile_organic_compounds",
+    "living-room/ceiling.lamp:power",
+    "PM25Index",
+)
 """Ends of IRIs of properties, which may break behind a sign or before a capital only."""
 
 
