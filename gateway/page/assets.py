@@ -1,4 +1,4 @@
-"""The built files of the page, held in memory: some 60 KB."""
+"""The built files of the page, held in memory: some 110 KB."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from pathlib import Path
 
 BUILT = Path(__file__).parent / "built"
 # Media types of what is served.
-_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_TYPES = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".webmanifest": "application/manifest+json",
+}
 
 
 @dataclass(frozen=True)

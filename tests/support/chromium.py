@@ -98,6 +98,11 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._cdp("Emulation.setEmulatedMedia", features=[scheme])
 
+    def speak(self, languages: str) -> None:
+        """Prefers languages, such as "de-DE,de", in the pages that are loaded from now on."""
+        agent = self.run("return navigator.userAgent")
+        self._cdp("Emulation.setUserAgentOverride", userAgent=agent, acceptLanguage=languages)
+
     def offline(self, away: bool) -> None:
         """Cuts the browser's network, or restores it. Open WebSockets stay."""
         self._cdp("Network.enable")

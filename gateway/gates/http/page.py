@@ -25,7 +25,10 @@ from lamplighter.gateway.security.gatekeeper import Gatekeeper
 
 PAGE = "/page/"
 # Each has the address `/page/<view>`.
-VIEWS = ("now", "street", "devices", "query", "timers", "subscriptions", "log", "explain", "health")
+VIEWS = (
+    *("now", "street", "devices", "history", "logbook", "applications", "query", "timers", "subscriptions"),
+    *("log", "explain", "health", "system"),
+)
 TEXTS_MAX = 16 * 1024 * 1024  # characters of the texts of a view's rows
 _QUERY = Parameters(("query",))
 _ROWS_HEADERS = {"Cache-Control": "no-store"}
@@ -97,7 +100,7 @@ class PageRequests:
         policy = (
             "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
             f"connect-src 'self' {subscribe.scheme}://{subscribe.netloc}; "
-            "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+            "manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
         )
         return {
             "Content-Security-Policy": policy,

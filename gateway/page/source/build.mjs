@@ -45,12 +45,16 @@ function hashed(name, data) {
     return `assets/${full}`;
 }
 
+const filled = (text, names) => text.replace(/{{(\w+)}}/g, (_, name) => names[name]);
 const places = { icon: hashed("icon.svg", readFileSync(join(source, "icon.svg"))) };
+for (const size of [180, 192, 512]) places[`icon${size}`] = hashed(`icon-${size}.png`, readFileSync(join(source, `icon-${size}.png`)));
+const beside = Object.fromEntries(Object.entries(places).map(([name, place]) => [name, place.slice("assets/".length)]));
+places.manifest = hashed("manifest.webmanifest", Buffer.from(filled(readFileSync(join(source, "manifest.json"), "utf8"), beside)));
 for (const file of bundled.outputFiles) {
     const name = file.path.split("/").pop();
     places[name === "main.js" ? "script" : "style"] = hashed(name, file.contents);
 }
-const index = readFileSync(join(source, "index.html"), "utf8").replace(/{{(\w+)}}/g, (_, name) => places[name]);
+const index = filled(readFileSync(join(source, "index.html"), "utf8"), places);
 write(join(output, "index.html"), Buffer.from(index));
 
 const { dependencies } = JSON.parse(readFileSync(join(source, "package.json"), "utf8"));

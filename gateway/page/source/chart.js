@@ -4,13 +4,18 @@ import uPlot from "uplot";
 
 import { html } from "./html.js";
 import { numberText } from "./terms.js";
+import { locale, moment, t } from "./texts.js";
 
 const HEIGHT = 240;
 
-function colours() {
+export function chartColours() {
     const style = getComputedStyle(document.documentElement);
     const value = (name) => style.getPropertyValue(name).trim();
-    return { lines: Array.from({ length: 8 }, (_, i) => value(`--series-${i + 1}`)), text: value("--muted"), grid: value("--line") };
+    return {
+        lines: Array.from({ length: 8 }, (_, i) => value(`--series-${i + 1}`)),
+        text: value("--muted"), grid: value("--line"),
+        back: value("--raised"), on: value("--accent-back"), onText: value("--on-accent"), off: value("--line"),
+    };
 }
 
 // One row of numbers for each series over the times of all.
@@ -25,15 +30,15 @@ function aligned(series) {
     return [times, ...rows];
 }
 
-// Ticks in 24 hours; days where the step is a day or more.
-function ticks(_, times, axis, space, step) {
+// Ticks as times; days where the step is a day or more.
+export function ticks(_, times, axis, space, step) {
     const form = step >= 86400 ? { day: "numeric", month: "short" }
-        : { hour: "2-digit", minute: "2-digit", second: step < 60 ? "2-digit" : undefined, hourCycle: "h23" };
-    return times.map((time) => new Date(time * 1000).toLocaleString("en-GB", form));
+        : { hour: "2-digit", minute: "2-digit", second: step < 60 ? "2-digit" : undefined };
+    return times.map((time) => new Date(time * 1000).toLocaleString(locale, form));
 }
 
 function plot(place, series) {
-    const { lines, text, grid } = colours();
+    const { lines, text, grid } = chartColours();
     const axis = { stroke: text, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
     return new uPlot({
         width: place.clientWidth,
@@ -41,7 +46,7 @@ function plot(place, series) {
         axes: [{ ...axis, values: ticks }, { ...axis, size: 60 }],
         scales: { x: { time: true } },
         series: [
-            { label: "time", value: (_, time) => (time ? new Date(time * 1000).toLocaleString("en-GB") : "") },
+            { label: t("chart.time"), value: (_, time) => (time ? moment(time * 1000) : "") },
             ...series.map(({ label }, i) => ({
                 label, stroke: lines[i], width: 2, value: (_, number) => (number === null || number === undefined ? "" : numberText(number)), spanGaps: true, points: { show: series[i].points.length < 100, size: 5 },
             })),

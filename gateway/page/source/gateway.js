@@ -1,5 +1,7 @@
 // Requests to the gateway, over the same public protocols that any client uses.
 
+import { t } from "./texts.js";
+
 // The page is at <top>page/<view>, also below /secure/ or behind a proxy.
 const here = new URL(document.URL);
 export const top = new URL(here.pathname.replace(/page\/[^/]*$/, ""), here).href;
@@ -7,10 +9,12 @@ export const top = new URL(here.pathname.replace(/page\/[^/]*$/, ""), here).href
 export const session = { secure: false, client: null, operator: true, subscribe: "", query: "/query", update: "/update", base: "" };
 
 export class GatewayError extends Error {
-    constructor(status, code, description) {
+    // told: the whole answer of the gateway, where it is one.
+    constructor(status, code, description, told = null) {
         super(description);
         this.status = status;
         this.code = code;
+        this.told = told;
     }
 }
 
@@ -48,7 +52,7 @@ export async function request(path, { method = "GET", body, type, accept, signal
         answer = await fetch(address(path), { method, body, headers, credentials: "same-origin", cache: "no-store", signal });
     } catch (error) {
         if (error.name === "AbortError") throw error;
-        throw new GatewayError(0, "unreachable", "The gateway does not answer. Is it running?");
+        throw new GatewayError(0, "unreachable", t("gateway.unreachable"));
     }
     if (answer.ok || (known && answer.status === 304)) return answer;
     throw await refusal(answer);
@@ -56,14 +60,14 @@ export async function request(path, { method = "GET", body, type, accept, signal
 
 async function refusal(answer) {
     const text = await answer.text();
-    let code = String(answer.status), description = text.slice(0, 2000) || answer.statusText;
+    let code = String(answer.status), description = text.slice(0, 2000) || answer.statusText, told = null;
     try {
-        const told = JSON.parse(text);
+        told = JSON.parse(text);
         code = told.error ?? code;
         description = told.error_description ?? description;
     } catch { /* no error of the gateway's own, such as that of a proxy */ }
     if (answer.status === 401) sessionEnded();
-    return new GatewayError(answer.status, code, description);
+    return new GatewayError(answer.status, code, description, told);
 }
 
 // The answer of `GET path`. also: statuses whose answer is one too.

@@ -3,6 +3,8 @@ import { useEffect, useState } from "preact/hooks";
 
 import { html } from "./html.js";
 import { allowed, top, watchSession } from "./gateway.js";
+import { followed, go } from "./route.js";
+import { t } from "./texts.js";
 import { cut, isBoolean, isNumber, linkOf, localName, ntriples, shortIri, text } from "./terms.js";
 
 export function Failure({ error }) {
@@ -27,8 +29,18 @@ export function Iri({ iri, label }) {
         : html`<bdi title=${cut(iri)}>${shown}</bdi>`;
 }
 
+// A link to another view, without loading the page again.
+export function Link({ view, search = "", hash = "", title, label, button, children }) {
+    const click = (event) => {
+        if (!followed(event)) return;
+        event.preventDefault();
+        go(view, { search, hash });
+    };
+    return html`<a href=${`${top}page/${view}${search}${hash}`} title=${title} aria-label=${label} class=${button ? "open" : null} onClick=${click}>${children}</a>`;
+}
+
 export function Term({ term }) {
-    if (!term) return html`<span class="unbound">unbound</span>`;
+    if (!term) return html`<span class="unbound">${t("terms.unbound")}</span>`;
     if (term.type === "uri") return html`<${Iri} iri=${term.value} />`;
     if (term.type !== "literal") return html`<code><bdi>${cut(text(term))}</bdi></code>`;
     const kind = term["xml:lang"] ? `@${term["xml:lang"]}`

@@ -7,6 +7,7 @@ import { connectionState, watchConnection } from "./live.js";
 import { useOffered } from "./offered.js";
 import { Failure } from "./parts.js";
 import { followed, go } from "./route.js";
+import { LANGUAGES, chooseLanguage, language, rich, t } from "./texts.js";
 import { VIEWS } from "./views.js";
 
 function viewOf(path) {
@@ -62,20 +63,20 @@ function Navigation({ current }) {
         };
     }, []);
     const inMenu = rest.includes(current);
-    return html`<nav aria-label="Views">
+    return html`<nav aria-label=${t("shell.views")}>
         ${first.map((view) => html`<${NavLink} view=${view} current=${current} after=${close} />`)}
         <div class="wide">${rest.map((view) => html`<${NavLink} view=${view} current=${current} />`)}</div>
         <details class="narrow" ref=${menu}>
             <summary class=${inMenu ? "current" : ""}>
                 <svg viewBox="0 0 24 24" aria-hidden="true"><path d="M5 12h.01M12 12h.01M19 12h.01" stroke-width="3" /></svg>
-                <span>${inMenu ? current.title : "More"}</span>
+                <span>${inMenu ? current.title : t("shell.more")}</span>
             </summary>
             <div class="menu">${rest.map((view) => html`<${NavLink} view=${view} current=${current} after=${close} />`)}</div>
         </details>
     </nav>`;
 }
 
-const CONNECTION = { open: "live", connecting: "connecting", lost: "connection lost, trying again" };
+const CONNECTION = { open: t("shell.open"), connecting: t("shell.connecting"), lost: t("shell.lost") };
 
 function Connection() {
     const [state, setState] = useState(connectionState());
@@ -105,13 +106,12 @@ function Login() {
     };
     return html`<dialog ref=${dialog} class="login" aria-labelledby="login-title" onCancel=${(event) => event.preventDefault()}>
         <form onSubmit=${submit}>
-            <h2 id="login-title">Log in</h2>
-            <label>Client <input name="client" autocomplete="username" required autofocus spellcheck="false" /></label>
-            <label>Secret <input name="secret" type="password" autocomplete="current-password" required /></label>
+            <h2 id="login-title">${t("login.title")}</h2>
+            <label>${t("login.client")} <input name="client" autocomplete="username" required autofocus spellcheck="false" /></label>
+            <label>${t("login.secret")} <input name="secret" type="password" autocomplete="current-password" required /></label>
             <${Failure} error=${error} />
-            <button class="main" disabled=${waiting}>${waiting ? "Logging in…" : "Log in"}</button>
-            <p class="note">On the gateway, <code>lamplighter clients add NAME --register --operate</code> makes a client and
-            prints its secret.</p>
+            <button class="main" disabled=${waiting}>${t(waiting ? "login.waiting" : "login.title")}</button>
+            <p class="note">${rich("login.hint", { command: html`<code>lamplighter clients add NAME --register --operate</code>` })}</p>
         </form>
     </dialog>`;
 }
@@ -119,8 +119,8 @@ function Login() {
 function View({ view }) {
     const [error, reset] = useErrorBoundary();
     if (error) {
-        return html`<p class="failure" role="alert">This view failed: ${error.message}</p>
-            <button onClick=${reset}>Show it again</button>`;
+        return html`<p class="failure" role="alert">${t("shell.failed", { reason: error.message })}</p>
+            <button onClick=${reset}>${t("shell.again")}</button>`;
     }
     return html`<${view.component} />`;
 }
@@ -136,6 +136,12 @@ async function leave(failed) {
     location.assign(new URL("page/", top));
 }
 
+function LanguageChoice() {
+    return html`<label class="language"><span class="hidden">${t("shell.language")}</span>
+        <select value=${language} onChange=${(event) => chooseLanguage(event.currentTarget.value)}>
+            ${Object.entries(LANGUAGES).map(([name, title]) => html`<option value=${name} lang=${name}>${title}</option>`)}</select></label>`;
+}
+
 export function Shell() {
     const { view, visit } = useRoute();
     const main = useRef(null);
@@ -144,20 +150,21 @@ export function Shell() {
     useSession();
     if (allowed() && !shown) setShown(true);
     useEffect(() => {
-        document.title = `${view.title} · Lamplighter`;
+        document.title = t("shell.title", { view: view.title });
         if (visit) main.current?.querySelector("h1")?.focus();
     }, [view, visit]);
     return html`
         <a class="skip" href="#main" onClick=${(event) => {
             event.preventDefault();
             main.current.querySelector("h1")?.focus();
-        }}>Skip to content</a>
+        }}>${t("shell.skip")}</a>
         <div class="side">
             <header class="brand"><strong>Lamplighter</strong><${Connection} /></header>
             <${Navigation} current=${view} />
             ${session.secure && session.client !== null
-                ? html`<div class="who"><bdi>${session.client || "local"}</bdi> <button onClick=${() => leave(setFailure)}>Log out</button><${Failure} error=${failure} /></div>`
+                ? html`<div class="who"><bdi>${session.client || t("shell.local")}</bdi> <button onClick=${() => leave(setFailure)}>${t("shell.logOut")}</button><${Failure} error=${failure} /></div>`
                 : null}
+            <${LanguageChoice} />
         </div>
         <main id="main" ref=${main}>${shown ? html`<${View} key=${view.name} view=${view} />` : null}</main>
         ${allowed() ? null : html`<${Login} />`}`;

@@ -1,5 +1,6 @@
 // RDF terms (SPARQL JSON), numbers and times as text for people.
 import { session } from "./gateway.js";
+import { locale, number as shownNumber, t } from "./texts.js";
 
 export const PREFIXES = {
     rdf: "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
@@ -54,12 +55,12 @@ export function unitSign(unit, code) {
 }
 
 export function cut(text, longest = LONGEST) {
-    return text.length <= longest ? text : `${text.slice(0, longest)}… (${text.length.toLocaleString("en")} characters)`;
+    return text.length <= longest ? text : t("terms.characters", { text: text.slice(0, longest), count: text.length });
 }
 
 // A text whose beginning the gateway sent; characters: of the whole, undefined where it is whole.
 export function begun(text, characters) {
-    return characters === undefined ? cut(text) : `${text}… (${characters.toLocaleString("en")} characters)`;
+    return characters === undefined ? cut(text) : t("terms.characters", { text, count: characters });
 }
 
 export function isNumber(term) {
@@ -113,8 +114,8 @@ export function numberText(value) {
     const number = Number(value);
     if (!Number.isFinite(number)) return String(value);
     const size = Math.abs(number);
-    if (size !== 0 && (size >= 1e7 || size < 1e-3)) return number.toPrecision(4);
-    return String(Math.round(number * 1000) / 1000);
+    if (size !== 0 && (size >= 1e7 || size < 1e-3)) return number.toPrecision(4); // the same in all languages
+    return shownNumber(number);
 }
 
 export function duration(seconds) {
@@ -128,7 +129,7 @@ export function duration(seconds) {
 // How long ago, as few words as possible.
 export function age(milliseconds) {
     const s = Math.floor(milliseconds / 1000);
-    if (s < 2) return "now";
+    if (s < 2) return t("terms.now");
     if (s < 60) return `${s} s`;
     if (s < 3600) return `${Math.floor(s / 60)} min`;
     if (s < 86400) return `${Math.floor(s / 3600)} h`;
@@ -137,11 +138,7 @@ export function age(milliseconds) {
 
 // The same in a sentence.
 export function lasting(milliseconds) {
-    return milliseconds < 2000 ? "just now" : `for ${age(milliseconds)}`;
-}
-
-export function clockTime(time) {
-    return time.toLocaleTimeString("en-GB");
+    return milliseconds < 2000 ? t("terms.justNow") : t("terms.for", { age: age(milliseconds) });
 }
 
 export function bytes(count) {
@@ -151,7 +148,7 @@ export function bytes(count) {
         value /= 1024;
         index++;
     }
-    return `${index ? value.toFixed(1) : value} ${units[index]}`;
+    return `${shownNumber(index ? Math.round(10 * value) / 10 : value)} ${units[index]}`;
 }
 
 // Where a link to an IRI leads: only http and https, and IRIs of the gateway to this host.
@@ -173,4 +170,4 @@ export function linkOf(iri, top) {
     return url.href;
 }
 
-export const natural = new Intl.Collator("en", { numeric: true, sensitivity: "base" }).compare;
+export const natural = new Intl.Collator(locale, { numeric: true, sensitivity: "base" }).compare;

@@ -108,7 +108,7 @@ def test_a_lamp_is_switched_and_dimmed_where_its_readings_are(browser: Browser, 
     adopted(house, "room1/lamp")
     house.publish("zigbee2mqtt/room1/lamp", '{"state": "OFF", "brightness": 100}')
     open_view(browser, house.at("now"), "Now")
-    has(browser, ".row.actuator", "state", "false")
+    has(browser, ".row.actuator", "state", "off")
     sent: list[dict[str, object]] = []
     client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
     client.on_message = lambda _client, _data, message: sent.append(json.loads(message.payload))

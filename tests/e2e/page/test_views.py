@@ -82,7 +82,7 @@ def test_problems_and_offline_devices_come_first(browser: Browser, empty: Site) 
     open_view(browser, empty.at("now"), "Now")
     has(browser, ".problems", "1 device is offline", "cellar box")
     has(browser, ".card.trouble", "cellar", "71", "offline")
-    has(browser, ".card.trouble", "Kitchen", "20.5", "lamp", "reports false", "true")
+    has(browser, ".card.trouble", "Kitchen", "20.5", "lamp", "reports off", "on")
     has(browser, ".card.trouble", "pump", "refused", "mqtt.commands does not permit it")
     assert text_of(browser, ".card").count("reports") == 1  # 40 and 40.0 are one state
     empty.gateway.update(
@@ -90,7 +90,7 @@ def test_problems_and_offline_devices_come_first(browser: Browser, empty: Site) 
         "INSERT { :lamp gateway:reportedState true . :cellarbox gateway:online true } WHERE {}"
     )
     has_none(browser, ".problems .offline")
-    has(browser, ".card:not(.trouble)", "Kitchen", "lamp", "reported", "true")
+    has(browser, ".card:not(.trouble)", "Kitchen", "lamp", "reported", "on")
 
 
 def test_a_broker_that_is_away_is_a_problem(browser: Browser, empty: Site) -> None:
@@ -168,7 +168,7 @@ def test_the_actuator_of_a_rule_is_switched(browser: Browser, empty: Site) -> No
         :unknown gateway:desiredState "on" }}"""
     )
     open_view(browser, empty.at("now"), "Now")
-    for state in ("true", "false"):
+    for state in ("on", "off"):
         browser.until(
             "const it = document.querySelector('[role=switch]'); if (it && !it.disabled) it.click(); return Boolean(it)"
         )
@@ -363,6 +363,71 @@ def test_subscriptions_show_class_and_query_of_other_clients(browser: Browser, e
         )
         browser.until("return document.querySelector('h1').textContent == 'Query'")
         assert "lamplighter.local/thing" in str(browser.run("return document.querySelector('textarea').value"))
+
+
+def test_a_problem_has_a_button_to_where_it_is_cured(browser: Browser, empty: Site) -> None:
+    empty.gateway.update(HOUSE)
+    open_view(browser, empty.at("health"), "Health")
+    has(browser, ".component", "device/cellarbox", "lamplighter devices remove", "Open Devices")
+    browser.until("document.querySelector('.component a.open').click(); return true")
+    browser.until("return document.querySelector('h1').textContent == 'Devices'")
+    assert browser.run("return new URLSearchParams(location.hash.slice(1)).get('device')") == "cellarbox"
+    open_view(browser, empty.at("now"), "Now")
+    has(browser, ".problems", "false is reported", "Open Explain")
+    browser.until("document.querySelector('.problems a.open').click(); return true")
+    browser.until("return document.querySelector('h1').textContent == 'Explain'")
+    assert "actuation=http" in str(browser.run("return location.hash"))
+
+
+def test_cards_are_not_empty_after_a_scroll(browser: Browser, empty: Site) -> None:
+    rooms = " ".join(
+        f":o{number} sosa:madeBySensor :s{number} ; sosa:hasFeatureOfInterest :room{number} ; "
+        f"sosa:observedProperty :temperature ; sosa:hasSimpleResult {number} ."
+        for number in range(120)
+    )
+    empty.gateway.update(f"{PREFIXES} INSERT DATA {{ {rooms} }}")
+    open_view(browser, empty.at("now"), "Now")
+    browser.until("return document.querySelectorAll('.card').length == 120")
+    browser.look(390, 844)
+    drawn = (
+        "const seen = [...document.querySelectorAll('.card')].filter(it => {"
+        "const box = it.getBoundingClientRect(); return box.bottom > 0 && box.top < innerHeight });"
+        "return seen.length > 2 && seen.every(it => it.querySelector('.row .value')"
+        ".checkVisibility({contentVisibilityAuto: true}) && it.querySelector('.row').offsetHeight > 10)"
+    )
+    for place in ("document.body.scrollHeight", "0", "document.body.scrollHeight / 2", "200"):
+        browser.run(f"scrollTo(0, {place})")
+        browser.until(drawn)
+
+
+LONG_NAMES = (
+    "illuminanceInTheLongHallway",
+    "volatile_organic_compounds",
+    "living-room/ceiling.lamp:power",
+    "PM25Index",
+)
+"""Ends of IRIs of properties, which may break behind a sign or before a capital only."""
+
+
+def test_long_names_break_between_words_only(browser: Browser, empty: Site) -> None:
+    names = " ".join(
+        f":n{number} sosa:madeBySensor :s ; sosa:observedProperty <http://example.org/ns#{name}> ; "
+        f"sosa:hasSimpleResult 1234567.125 ."
+        for number, name in enumerate(LONG_NAMES)
+    )
+    empty.gateway.update(f"{PREFIXES} INSERT DATA {{ {names} }}")
+    browser.look(390, 844)
+    open_view(browser, empty.at("now"), "Now")
+    browser.until("return document.querySelectorAll('.card .row').length == $[0]", len(LONG_NAMES))
+    broken = (
+        "const found = [], range = document.createRange();"
+        "for (const name of document.querySelectorAll('.card .name bdi'))"
+        " for (const part of name.childNodes) if (part.nodeType == 3) {"
+        "  range.selectNodeContents(part);"
+        "  if (new Set([...range.getClientRects()].map(it => it.top)).size > 1) found.push(part.data) }"
+        "return found"
+    )
+    assert browser.run(broken) == []
 
 
 def test_health_has_a_verdict_and_figures(browser: Browser, empty: Site) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
 import re
+import struct
 import subprocess
 from pathlib import Path
 
@@ -37,9 +39,9 @@ def test_the_page_is_small() -> None:
 
 def test_names_have_the_hash_of_their_content() -> None:
     page = require_page()
-    assert {Path(name).suffix for name in page.files} == {".css", ".js", ".svg"}
+    assert {Path(name).suffix for name in page.files} == {".css", ".js", ".png", ".svg", ".webmanifest"}
     for name, asset in page.files.items():
-        assert re.fullmatch(r"[a-z]+-([0-9a-f]{12})\.[a-z]+", name)
+        assert re.fullmatch(r"[a-z]+(?:-\d+)?-([0-9a-f]{12})\.[a-z]+", name)
         assert f"-{hashlib.sha256(asset.plain).hexdigest()[:12]}." in name
 
 
@@ -48,7 +50,22 @@ def test_the_index_has_no_script_or_style_of_its_own_and_names_no_other_host() -
     index = page.index.plain.decode()
     assert re.findall(r"<script[^>]*>([^<]*)</script>", index) == [""]
     assert "<style" not in index and "style=" not in index and "://" not in index
-    assert set(re.findall(r'(?:src|href)="assets/([^"]+)"', index)) == page.files.keys()
+    named = set(re.findall(r'(?:src|href)="assets/([^"]+)"', index))
+    (manifest,) = (name for name in named if name.endswith(".webmanifest"))
+    assert named | {icon["src"] for icon in json.loads(page.files[manifest].plain)["icons"]} == page.files.keys()
+
+
+def test_the_manifest_makes_the_page_installable() -> None:
+    page = require_page()
+    (manifest,) = (json.loads(one.plain) for name, one in page.files.items() if name.endswith(".webmanifest"))
+    assert (manifest["start_url"], manifest["scope"], manifest["display"]) == ("../now", "../", "standalone")
+    for icon in manifest["icons"]:
+        asset = page.files[icon["src"]]
+        assert asset.media_type == icon["type"]
+        if icon["type"] == "image/png":
+            size = struct.unpack(">II", asset.plain[16:24])
+            assert icon["sizes"] == f"{size[0]}x{size[1]}"
+    assert {"192x192", "512x512"} <= {icon["sizes"] for icon in manifest["icons"]}
 
 
 def test_licenses_of_what_is_bundled_are_with_it() -> None:

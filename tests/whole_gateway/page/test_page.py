@@ -57,6 +57,7 @@ async def test_the_policy_permits_own_scripts_and_the_own_websocket_only(gateway
             "style-src": "'self'",
             "img-src": "'self' data:",
             "connect-src": f"'self' ws://{host}:{port}",
+            "manifest-src": "'self'",
             "base-uri": "'none'",
             "form-action": "'self'",
             "frame-ancestors": "'none'",

@@ -1,11 +1,13 @@
 // Devices that were found: proposed and adopted ones, decisions about them, and mapping rules on trial.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 
+import { Asking } from "../asking.js";
 import { getJson, postJson } from "../gateway.js";
 import { html } from "../html.js";
 import { Failure, Head, Iri, Written, usePolled } from "../parts.js";
 import { devicePath, Setting } from "../setting.js";
 import { cut, lasting, localName } from "../terms.js";
+import { moment, rich, t } from "../texts.js";
 
 const POLL_MS = 5000;
 const UNREAD_MS = 60000; // each question has the adapter listen to all topics for a while
@@ -14,39 +16,6 @@ const STATES = { proposed: "warn", adopted: "ok" };
 
 function path(device) {
     return devicePath(device.id);
-}
-
-// A question before a decision. fields: texts to enter; done(values): sends it; close(whether it was sent).
-function Asking({ title, text, action, danger, fields = [], done, close }) {
-    const dialog = useRef(null), over = useRef(false);
-    const [error, setError] = useState(null);
-    const finish = (sent) => {
-        if (over.current) return;
-        over.current = true;
-        dialog.current.close();
-        close(sent);
-    };
-    useEffect(() => dialog.current.showModal(), []);
-    const submit = async (event) => {
-        event.preventDefault();
-        const form = event.currentTarget;
-        try {
-            await done(Object.fromEntries(fields.map(({ name }) => [name, form.elements[name].value.trim()])));
-            finish(true);
-        } catch (failure) {
-            setError(failure);
-        }
-    };
-    return html`<dialog ref=${dialog} class="asking" aria-labelledby="asking-title" onCancel=${() => finish(false)} onClose=${() => finish(false)}><form onSubmit=${submit}>
-        <h2 id="asking-title">${title}</h2>
-        ${text ? html`<p>${text}</p>` : null}
-        ${fields.map(({ name, label, value }) => html`<label>${label} <input name=${name} value=${value} autocomplete="off" spellcheck="false" /></label>`)}
-        <${Failure} error=${error} />
-        <div class="actions">
-            <button class=${danger ? "danger" : "main"}>${action}</button>
-            <button type="button" autofocus=${danger} onClick=${() => finish(false)}>Leave it</button>
-        </div>
-    </form></dialog>`;
 }
 
 // The area is a part of the adoption; another name comes after it.
@@ -59,28 +28,28 @@ async function adopt(device, { name, area }) {
 // What is asked before each decision. said(text, warnings): what came of it.
 function questions(device, said) {
     const name = html`<bdi>${cut(device.name, 80)}</bdi>`;
-    const fields = [{ name: "name", label: "Name", value: device.name }, { name: "area", label: "Area", value: device.area }];
+    const fields = [{ name: "name", label: t("devices.name"), value: device.name }, { name: "area", label: t("devices.area"), value: device.area }];
     const sent = async (body, text) => {
         await postJson(path(device), body);
         said(text);
     };
     return {
         adopt: {
-            title: html`Adopt ${name}?`, text: "Its readings are stored, and its actuators get rules.", action: "Adopt", fields,
-            done: async (values) => said(html`${name} was adopted.`, (await adopt(device, values)).warnings),
+            title: rich("devices.adoptTitle", { name }), text: t("devices.adoptText"), action: t("devices.adopt"), fields,
+            done: async (values) => said(rich("devices.adoptDone", { name }), (await adopt(device, values)).warnings),
         },
         ignore: {
-            title: html`Ignore ${name}?`, text: "It is not proposed again. It can be adopted later.", action: "Ignore",
-            done: () => sent({ action: "ignore" }, html`${name} is ignored.`),
+            title: rich("devices.ignoreTitle", { name }), text: t("devices.ignoreText"), action: t("devices.ignore"),
+            done: () => sent({ action: "ignore" }, rich("devices.ignoreDone", { name })),
         },
         rename: {
-            title: html`Rename ${name}`, text: "An empty field gives back what the device announced.", action: "Rename", fields,
-            done: (values) => sent({ action: "rename", ...values }, html`${name} was renamed.`),
+            title: rich("devices.renameTitle", { name }), text: t("devices.renameText"), action: t("devices.rename"), fields,
+            done: (values) => sent({ action: "rename", ...values }, rich("devices.renameDone", { name })),
         },
         remove: {
-            title: html`Remove ${name}?`, action: "Remove", danger: true,
-            text: "Its description, its rules and its live readings are removed. This cannot be undone. If it announces itself again, it is proposed again.",
-            done: () => sent({ action: "remove" }, html`${name} was removed.`),
+            title: rich("devices.removeTitle", { name }), action: t("devices.remove"), danger: true,
+            text: t("devices.removeText"),
+            done: () => sent({ action: "remove" }, rich("devices.removeDone", { name })),
         },
     };
 }
@@ -88,14 +57,14 @@ function questions(device, said) {
 // An actuator with its states, and what sets them.
 function Setter({ device, one, reload }) {
     return html`<li class="part"><span class="name"><bdi>${cut(one.label, 80)}</bdi></span>
-        <span class="value">${one.desired === undefined ? html`<span class="note">no desired state</span>` : html`<bdi>${cut(one.desired, 80)}</bdi>`}
-            ${one.reported !== undefined ? html` <small>reported <bdi>${cut(one.reported, 80)}</bdi></small>` : null}</span>
+        <span class="value">${one.desired === undefined ? html`<span class="note">${t("devices.noDesired")}</span>` : html`<bdi>${cut(one.desired, 80)}</bdi>`}
+            ${one.reported !== undefined ? html` <small>${rich("devices.reported", { state: html`<bdi>${cut(one.reported, 80)}</bdi>` })}</small>` : null}</span>
         <${Setting} path=${path(device)} one=${one} done=${reload} /></li>`;
 }
 
 function Sensor({ one }) {
     return html`<li class="part"><span class="name"><bdi>${cut(one.label, 80)}</bdi></span>
-        <span class="value">${one.value === undefined ? html`<span class="note">no reading</span>` : html`<bdi>${cut(one.value, 120)}</bdi>`}${one.unit ? html` <small><bdi>${cut(localName(one.unit), 30)}</bdi></small>` : null}</span>
+        <span class="value">${one.value === undefined ? html`<span class="note">${t("devices.noReading")}</span>` : html`<bdi>${cut(one.value, 120)}</bdi>`}${one.unit ? html` <small><bdi>${cut(localName(one.unit), 30)}</bdi></small>` : null}</span>
         <span class="note"><bdi>${cut(one.place, 160)}</bdi></span></li>`;
 }
 
@@ -109,26 +78,25 @@ function parsed(triple) {
 function Triples({ triples, label }) {
     const rows = triples.map(parsed);
     return html`<div class="scroll short facts" role="region" aria-label=${label} tabindex="0"><table class="triples" role="table"><caption class="hidden">${label}</caption>
-        <thead role="rowgroup"><tr role="row">${["subject", "predicate", "object"].map((name) => html`<th scope="col" role="columnheader">${name}</th>`)}</tr></thead>
+        <thead role="rowgroup"><tr role="row">${["devices.subject", "devices.predicate", "devices.object"].map((key) => html`<th scope="col" role="columnheader">${t(key)}</th>`)}</tr></thead>
         <tbody role="rowgroup">${rows.map((parts, index) => html`<tr role="row" class=${parts[0] === rows[index - 1]?.[0] ? "same" : ""}>
             ${parts.length === 3 ? parts.map((term) => html`<td role="cell"><${Written} term=${term} /></td>`) : html`<td role="cell" colspan="3"><bdi>${cut(parts[0])}</bdi></td>`}</tr>`)}</tbody></table></div>`;
 }
 
 // A payload as text, or its bytes where it is none.
 function Payload({ message }) {
-    if (message.payload !== undefined) return html`<pre class="clip" tabindex="0">${message.payload || "(empty)"}</pre>`;
+    if (message.payload !== undefined) return html`<pre class="clip" tabindex="0">${message.payload || t("devices.emptyPayload")}</pre>`;
     const bytes = [...atob(message.payload_base64)].map((one) => one.charCodeAt(0).toString(16).padStart(2, "0"));
-    return html`<p class="note">${bytes.length} bytes that are no text</p><pre class="clip" tabindex="0">${bytes.join(" ")}</pre>`;
+    return html`<p class="note">${t("devices.bytes", { count: bytes.length })}</p><pre class="clip" tabindex="0">${bytes.join(" ")}</pre>`;
 }
 
 function Message({ message }) {
-    const received = new Date(message.received);
-    const facts = [message.retained ? "retained" : "", message.content_format === undefined ? "" : `content format ${message.content_format}`];
+    const facts = [message.retained ? t("devices.retained") : "", message.content_format === undefined ? "" : t("devices.contentFormat", { number: String(message.content_format) })];
     return html`<section class="message"><h4><bdi>${cut(message.place, 200)}</bdi></h4>
-        <p class="note"><time datetime=${message.received}>${received.toLocaleString("en-GB")}</time>${facts.filter(Boolean).map((one) => ` · ${one}`)}</p>
+        <p class="note"><time datetime=${message.received}>${moment(message.received)}</time>${facts.filter(Boolean).map((one) => ` · ${one}`)}</p>
         <div class="beside">
             <div><${Payload} message=${message} /></div>
-            ${message.cut ? html`<p class="note">The message is longer than what is kept of it, so the rules were not tried.</p>` : html`<${Tried} answer=${message} polite=${false} />`}
+            ${message.cut ? html`<p class="note">${t("devices.tooLong")}</p>` : html`<${Tried} answer=${message} polite=${false} />`}
         </div></section>`;
 }
 
@@ -136,25 +104,25 @@ function Message({ message }) {
 function Messages({ device }) {
     const { value, error } = usePolled(() => getJson(`messages?${new URLSearchParams({ device: device.id })}`), POLL_MS);
     if (value === null) return html`<${Failure} error=${error} />`;
-    return html`<h3>Last messages</h3><${Failure} error=${error} />
+    return html`<h3>${t("devices.messages")}</h3><${Failure} error=${error} />
         ${value.messages.map((one) => html`<${Message} key=${`${one.broker} ${one.place}`} message=${one} />`)}
-        ${value.messages.length ? null : html`<p class="note">${value.answered ? "No adapter has received a message of this device since it started." : "No adapter answers."}</p>`}
-        ${value.messages.length && value.messages.length < value.places.length ? html`<p class="note">Nothing was received from ${value.places.length - value.messages.length} of its ${value.places.length} topics and resources since the adapter started.</p>` : null}`;
+        ${value.messages.length ? null : html`<p class="note">${t(value.answered ? "devices.noMessage" : "devices.noAdapter")}</p>`}
+        ${value.messages.length && value.messages.length < value.places.length ? html`<p class="note">${t("devices.silent", { count: value.places.length - value.messages.length, total: value.places.length })}</p>` : null}`;
 }
 
 function Details({ device }) {
     const { value, error, reload } = usePolled(() => getJson(path(device)), POLL_MS);
-    if (value === null) return error ? html`<${Failure} error=${error} />` : html`<p class="note" role="status">Loading…</p>`;
+    if (value === null) return error ? html`<${Failure} error=${error} />` : html`<p class="note" role="status">${t("parts.loading")}</p>`;
     const written = value.state === "adopted" || value.state === "retired";
     return html`<${Failure} error=${error} />
         ${value.warnings.map((warning) => html`<p class="failure"><bdi>${cut(warning, 400)}</bdi></p>`)}
-        ${value.actuators.length ? html`<h3>Actuators</h3><ul class="parts">${value.actuators.map((one) => written
+        ${value.actuators.length ? html`<h3>${t("devices.actuators")}</h3><ul class="parts">${value.actuators.map((one) => written
             ? html`<${Setter} key=${one.key} device=${device} one=${one} reload=${reload} />`
             : html`<li class="part"><span class="name"><bdi>${cut(one.label, 80)}</bdi></span><span class="note"><bdi>${cut(one.place, 160)}</bdi></span></li>`)}</ul>` : null}
-        ${value.sensors.length ? html`<h3>Sensors</h3><ul class="parts">${value.sensors.map((one) => html`<${Sensor} key=${one.key} one=${one} />`)}</ul>` : null}
+        ${value.sensors.length ? html`<h3>${t("devices.sensors")}</h3><ul class="parts">${value.sensors.map((one) => html`<${Sensor} key=${one.key} one=${one} />`)}</ul>` : null}
         <div class="beside">
-            <section><h3>Announcement</h3><pre class="clip" tabindex="0">${cut(JSON.stringify(value.announcement, null, 2), 20_000)}</pre></section>
-            <section><h3>${written ? "Triples" : "Triples that adoption would write"}</h3><${Triples} triples=${value.triples} label="Triples of the device" /></section>
+            <section><h3>${t("devices.announcement")}</h3><pre class="clip" tabindex="0">${cut(JSON.stringify(value.announcement, null, 2), 20_000)}</pre></section>
+            <section><h3>${t(written ? "devices.triples" : "devices.wouldWrite")}</h3><${Triples} triples=${value.triples} label=${t("devices.triplesOf")} /></section>
         </div>
         ${written ? html`<${Messages} device=${device} />` : null}`;
 }
@@ -176,19 +144,20 @@ function Device({ device, ask, now }) {
     return html`<li class="item device">
         <div class="line">
             <h2><${Iri} iri=${device.iri} label=${cut(device.name, 120)} />${device.area ? html` <small><bdi>${cut(device.area, 60)}</bdi></small>` : null}</h2>
-            <span class=${`tag ${STATES[device.state] ?? ""}`}>${device.state}</span>
-            ${device.online === undefined ? null : html`<span class=${`tag ${device.online ? "ok" : "warn"}`}>${device.online ? "online" : "offline"}${!device.online && Number.isFinite(seen) ? ` ${lasting(now - seen)}` : ""}</span>`}
+            <span class=${`tag ${STATES[device.state] ?? ""}`}>${ORDER.includes(device.state) ? t(`devices.state.${device.state}`) : device.state}</span>
+            ${device.online === undefined ? null : html`<span class=${`tag ${device.online ? "ok" : "warn"}`}>${t(device.online ? "devices.online" : "devices.offline")}${!device.online && Number.isFinite(seen) ? ` ${lasting(now - seen)}` : ""}</span>`}
             <span class="decide">${device.state === "adopted" || device.state === "retired"
-                ? html`<button onClick=${() => ask(device, "rename")} aria-label=${`Rename ${cut(device.name, 80)}`}>Rename…</button><button onClick=${() => ask(device, "remove")} aria-label=${`Remove… ${cut(device.name, 80)}`}>Remove…</button>`
-                : html`<button class="main" onClick=${() => ask(device, "adopt")} aria-label=${`Adopt… ${cut(device.name, 80)}`}>Adopt…</button>${device.state === "proposed" ? html`<button onClick=${() => ask(device, "ignore")} aria-label=${`Ignore… ${cut(device.name, 80)}`}>Ignore…</button>` : null}`}</span>
+                ? html`<button onClick=${() => ask(device, "rename")} aria-label=${t("devices.renameOf", { name: cut(device.name, 80) })}>${t("devices.renameButton")}</button><button onClick=${() => ask(device, "remove")} aria-label=${t("devices.removeOf", { name: cut(device.name, 80) })}>${t("devices.removeButton")}</button>`
+                : html`<button class="main" onClick=${() => ask(device, "adopt")} aria-label=${t("devices.adoptOf", { name: cut(device.name, 80) })}>${t("devices.adoptButton")}</button>${device.state === "proposed" ? html`<button onClick=${() => ask(device, "ignore")} aria-label=${t("devices.ignoreOf", { name: cut(device.name, 80) })}>${t("devices.ignoreButton")}</button>` : null}`}</span>
         </div>
-        <p class="note">${[model, device.source, device.broker && `broker ${device.broker}`].filter(Boolean).map((text, index) => html`${index ? " · " : ""}<bdi>${cut(text, 80)}</bdi>`)}${device.last_seen && device.online !== false ? html` · last contact <time datetime=${device.last_seen}>${new Date(seen).toLocaleString("en-GB")}</time>` : null}</p>
+        <p class="note">${[model, device.source, device.broker && t("devices.broker", { name: device.broker })].filter(Boolean).map((text, index) => html`${index ? " · " : ""}<bdi>${cut(text, 80)}</bdi>`)}${device.last_seen && device.online !== false ? html` · ${rich("devices.lastContact", { time: html`<time datetime=${device.last_seen}>${moment(seen)}</time>` })}` : null}</p>
         ${device.unreachable ? html`<p class="why"><bdi>${cut(device.unreachable, 300)}</bdi></p>` : null}
-        <details open=${open} onToggle=${toggled}><summary>${parts[0] ? html`Sensors: <bdi>${cut(parts[0], 160)}</bdi>` : null}${parts[0] && parts[1] ? " · " : ""}${parts[1] ? html`Actuators: <bdi>${cut(parts[1], 160)}</bdi>` : null}${parts[0] || parts[1] ? "" : "Details"}</summary>
+        <details open=${open} onToggle=${toggled}><summary>${parts[0] ? rich("devices.sensorsList", { names: html`<bdi>${cut(parts[0], 160)}</bdi>` }) : null}${parts[0] && parts[1] ? " · " : ""}${parts[1] ? rich("devices.actuatorsList", { names: html`<bdi>${cut(parts[1], 160)}</bdi>` }) : null}${parts[0] || parts[1] ? "" : t("devices.details")}</summary>
             ${open ? html`<${Details} device=${device} />` : null}</details>
     </li>`;
 }
 
+const TOPIC = "home/kitchen/temperature";
 const RULE = `[[stream]]
 topic = "home/{room}/temperature"
 property = "lighting:temperature"
@@ -198,11 +167,11 @@ unit = "unit:DEG_C"
 
 function Made({ one }) {
     if (one.fault) return html`<p class="failure"><bdi>${cut(one.fault, 1000)}</bdi></p>`;
-    if (one.missing) return html`<p class="note">The message has no state.</p>`;
+    if (one.missing) return html`<p class="note">${t("devices.noState")}</p>`;
     return html`${one.read ? html`<h4><bdi>${cut(one.read, 120)}</bdi></h4>` : null}
-        ${one.state !== undefined ? html`<p>Reported state: <${Written} term=${one.state} /></p>` : null}
-        ${one.triples?.length ? html`<${Triples} triples=${one.triples} label="Triples of the reading" />` : null}
-        ${one.updates?.length ? html`<details><summary>Updates (SPARQL)</summary><pre class="clip" tabindex="0">${cut(one.updates.join("\n;\n"), 20_000)}</pre></details>` : null}`;
+        ${one.state !== undefined ? html`<p>${rich("devices.reportedState", { state: html`<${Written} term=${one.state} />` })}</p>` : null}
+        ${one.triples?.length ? html`<${Triples} triples=${one.triples} label=${t("devices.triplesOfReading")} />` : null}
+        ${one.updates?.length ? html`<details><summary>${t("devices.updates")}</summary><pre class="clip" tabindex="0">${cut(one.updates.join("\n;\n"), 20_000)}</pre></details>` : null}`;
 }
 
 function Tried({ answer, polite = true }) {
@@ -211,11 +180,11 @@ function Tried({ answer, polite = true }) {
         ${answer.rules.map((rule) => html`<section class="component ${rule.made.some((one) => one.fault) ? "bad" : "ok"}">
             <p><strong>${rule.rule.startsWith("<") ? html`<${Written} term=${rule.rule} />` : html`<bdi>${cut(rule.rule, 200)}</bdi>`}</strong> <small><bdi>${cut(rule.about, 200)}</bdi></small></p>
             ${rule.made.map((one) => html`<${Made} one=${one} />`)}
-            ${rule.made.length ? null : html`<p class="note">It made nothing of the message.</p>`}
-            ${rule.missing?.length ? html`<p class="note">The message lacks <bdi>${cut(rule.missing.join(", "), 300)}</bdi>.</p>` : null}
-            ${rule.more ? html`<p class="note">${rule.more} more values are not shown.</p>` : null}
+            ${rule.made.length ? null : html`<p class="note">${t("devices.madeNothing")}</p>`}
+            ${rule.missing?.length ? html`<p class="note">${rich("devices.lacks", { names: html`<bdi>${cut(rule.missing.join(", "), 300)}</bdi>` })}</p>` : null}
+            ${rule.more ? html`<p class="note">${t("devices.moreValues", { count: rule.more })}</p>` : null}
         </section>`)}
-        ${answer.not_tested.length ? html`<p class="failure">Not tested: <bdi>${cut(answer.not_tested.join("; "), 1000)}</bdi></p>` : null}
+        ${answer.not_tested.length ? html`<p class="failure">${rich("devices.notTested", { names: html`<bdi>${cut(answer.not_tested.join("; "), 1000)}</bdi>` })}</p>` : null}
     </div>`;
 }
 
@@ -238,14 +207,14 @@ function Trial() {
         }
         setWaiting(false);
     };
-    return html`<details class="trial item"><summary><h2>Try a mapping</h2></summary>
-        <p class="note">What mapping rules make of a message. Nothing is written.</p>
+    return html`<details class="trial item"><summary><h2>${t("devices.try")}</h2></summary>
+        <p class="note">${t("devices.tryText")}</p>
         <form onSubmit=${submit}>
-            <label>Topic, CoAP path or coap:// URI <input name="topic" required spellcheck="false" autocapitalize="off" placeholder="home/kitchen/temperature" /></label>
-            <label>Payload <textarea name="payload" rows="3" spellcheck="false"></textarea></label>
-            <label class="check"><input type="checkbox" checked=${own} onChange=${(event) => setOwn(event.currentTarget.checked)} /> Try a rule of my own instead of the gateway's</label>
-            ${own ? html`<label>Rule (TOML, as in a file of mapping/) <textarea name="rule" rows="7" spellcheck="false" defaultValue=${RULE}></textarea></label>` : null}
-            <div class="actions"><button class="main" disabled=${waiting}>${waiting ? "Trying…" : "Try it"}</button></div>
+            <label>${t("devices.topic")} <input name="topic" required spellcheck="false" autocapitalize="off" placeholder=${TOPIC} /></label>
+            <label>${t("devices.payload")} <textarea name="payload" rows="3" spellcheck="false"></textarea></label>
+            <label class="check"><input type="checkbox" checked=${own} onChange=${(event) => setOwn(event.currentTarget.checked)} /> ${t("devices.ownRule")}</label>
+            ${own ? html`<label>${t("devices.rule")} <textarea name="rule" rows="7" spellcheck="false" defaultValue=${RULE}></textarea></label>` : null}
+            <div class="actions"><button class="main" disabled=${waiting}>${t(waiting ? "devices.trying" : "devices.tryIt")}</button></div>
         </form>
         <${Failure} error=${error} />
         ${answer ? html`<${Tried} answer=${answer} />` : null}
@@ -256,9 +225,9 @@ function Trial() {
 function UnreadTopic({ message }) {
     const { place, broker, payload, count, received, rule } = message;
     return html`<section class="message"><h4><bdi>${cut(place, 200)}</bdi></h4>
-        <p class="note">${count.toLocaleString("en")} ${count === 1 ? "message" : "messages"}, the last one <time datetime=${received}>${new Date(received).toLocaleString("en-GB")}</time> · broker <bdi>${cut(broker, 60)}</bdi></p>
-        <pre class="clip" tabindex="0">${payload === undefined ? "bytes that are no text" : cut(payload, 1200)}</pre>
-        ${rule ? html`<details><summary>Proposed rule, for a file of mapping/</summary><pre class="clip" tabindex="0">${cut(rule, 4000)}</pre></details>` : null}
+        <p class="note">${rich("devices.unreadCount", { count, time: html`<time datetime=${received}>${moment(received)}</time>` })} · ${rich("devices.broker", { name: html`<bdi>${cut(broker, 60)}</bdi>` })}</p>
+        <pre class="clip" tabindex="0">${payload === undefined ? t("devices.noText") : cut(payload, 1200)}</pre>
+        ${rule ? html`<details><summary>${t("devices.proposedRule")}</summary><pre class="clip" tabindex="0">${cut(rule, 4000)}</pre></details>` : null}
     </section>`;
 }
 
@@ -267,14 +236,14 @@ function UnreadTopics() {
     if (value === null) return html`<${Failure} error=${error} />`;
     return html`<${Failure} error=${error} />
         ${value.unread.map((one) => html`<${UnreadTopic} key=${`${one.broker} ${one.place}`} message=${one} />`)}
-        ${value.unread.length ? null : html`<p class="note" role="status">${value.answered ? "None was noticed yet. The adapter listens to all topics for 20 s now; open this again then." : "No adapter answers."}</p>`}
-        ${value.more ? html`<p class="note">${value.more.toLocaleString("en")} more are not shown.</p>` : null}`;
+        ${value.unread.length ? null : html`<p class="note" role="status">${t(value.answered ? "devices.noUnread" : "devices.noAdapter")}</p>`}
+        ${value.more ? html`<p class="note">${t("log.notShown", { count: value.more })}</p>` : null}`;
 }
 
 // Asked for only when it is opened.
 function Unread() {
     const [open, setOpen] = useState(false);
-    return html`<details class="unread item" onToggle=${(event) => event.target === event.currentTarget && setOpen(event.currentTarget.open)}><summary><h2>Topics that nothing reads</h2></summary>
+    return html`<details class="unread item" onToggle=${(event) => event.target === event.currentTarget && setOpen(event.currentTarget.open)}><summary><h2>${t("devices.unread")}</h2></summary>
         ${open ? html`<${UnreadTopics} />` : null}
     </details>`;
 }
@@ -290,15 +259,15 @@ export function Devices() {
     };
     const devices = [...value?.devices ?? []].sort((one, other) => ORDER.indexOf(one.state) - ORDER.indexOf(other.state));
     const now = Date.now();
-    return html`<${Head} title="Devices" view="devices" />
+    return html`<${Head} title=${t("view.devices")} view="devices" />
         <${Failure} error=${error} />
         <p role="status" class="note">${said.text}</p>
         ${said.warnings.map((warning) => html`<p class="failure"><bdi>${cut(warning, 400)}</bdi></p>`)}
         ${value === null ? null : html`
             ${value.unreadable.map((fault) => html`<p class="failure"><bdi>${cut(fault, 400)}</bdi></p>`)}
             ${devices.length ? html`<ul class="list">${devices.map((device) => html`<${Device} key=${device.id} device=${device} ask=${ask} now=${now} />`)}</ul>
-                ${value.total > devices.length ? html`<p class="note">${(value.total - devices.length).toLocaleString("en")} more are not shown.</p>` : null}`
-            : html`<p class="empty">No device has announced itself. Devices of Zigbee2MQTT, Home Assistant, Tasmota and Shelly, and CoAP devices that register, appear here. Other devices need a mapping rule, which can be tried below.</p>`}
+                ${value.total > devices.length ? html`<p class="note">${t("log.notShown", { count: value.total - devices.length })}</p>` : null}`
+            : html`<p class="empty">${t("devices.empty")}</p>`}
             <${Unread} />
             <${Trial} />`}
         ${asked ? html`<${Asking} ...${asked} close=${close} />` : null}`;

@@ -3,9 +3,10 @@ import { useEffect, useState } from "preact/hooks";
 
 import { getJson, query } from "../gateway.js";
 import { html } from "../html.js";
-import { Failure, Head, Written, usePolled } from "../parts.js";
+import { Failure, Head, Link, Written, usePolled } from "../parts.js";
 import { followed, go } from "../route.js";
-import { PREFIXES, clockTime, cut, localName, ntriples, text } from "../terms.js";
+import { PREFIXES, cut, localName, ntriples, text } from "../terms.js";
+import { clockTime, moment, number, preciseTime, t } from "../texts.js";
 
 const LAST = 50, POLL_MS = 5000;
 
@@ -35,11 +36,11 @@ function addressOf({ actuation, at }) {
 }
 
 function later(seconds) {
-    if (seconds < 1) return `+${(1000 * seconds).toFixed(1)} ms`;
-    return seconds < 120 ? `+${seconds.toFixed(1)} s` : `+${Math.round(seconds / 60)} min`;
+    if (seconds < 1) return `+${number(Math.round(10_000 * seconds) / 10)} ms`;
+    return seconds < 120 ? `+${number(Math.round(10 * seconds) / 10)} s` : `+${Math.round(seconds / 60)} min`;
 }
 
-function Link({ one }) {
+function Step({ one }) {
     const end = { acknowledgement: "ok", refusal: "bad", waiting: "warn" }[one.link] ?? "";
     const toLog = (event) => {
         if (!followed(event)) return;
@@ -47,11 +48,11 @@ function Link({ one }) {
         go("log", { hash: `#${new URLSearchParams({ at: one.record })}` });
     };
     return html`<li class=${`link ${end}`}>
-        <span class="after">${one.after_s === undefined ? "" : html`<span class="hidden">after </span>${later(one.after_s)}`}</span>
+        <span class="after">${one.after_s === undefined ? "" : html`<span class="hidden">${t("explain.after")}</span>${later(one.after_s)}`}</span>
         <svg viewBox="0 0 24 24" aria-hidden="true"><path d=${ICONS[one.link] ?? ICONS.update} /></svg>
         <div class="said">
-            <p><strong>${one.link}</strong> ${one.time ? html`<time datetime=${one.time} title=${new Date(one.time).toLocaleString("en-GB")}>${clockTime(new Date(one.time))}.${one.time.slice(20, 23)}</time>` : html`<span class="note">time not recorded</span>`}
-                ${one.record ? html` <a href=${`log#at=${one.record}`} onClick=${toLog}>record ${one.record}</a>` : null}</p>
+            <p><strong>${Object.hasOwn(ICONS, one.link) ? t(`explain.${one.link}`) : one.link}</strong> ${one.time ? html`<time datetime=${one.time} title=${moment(one.time)}>${preciseTime(one.time)}</time>` : html`<span class="note">${t("explain.noTime")}</span>`}
+                ${one.record ? html` <a href=${`log#at=${one.record}`} onClick=${toLog}>${t("explain.record", { record: one.record })}</a>` : null}</p>
             <p><bdi>${cut(one.said, 500)}</bdi></p>
         </div>
     </li>`;
@@ -102,8 +103,8 @@ function Outcome({ one, label, current, choose }) {
     const state = one.state === undefined ? null : ntriples(one.state);
     return html`<li><a href=${addressOf(asked)} aria-current=${current ? "true" : null} onClick=${click}>
         <strong><bdi title=${cut(one.actuator)}>${cut(label, 80)}</bdi></strong>
-        <span class=${`tag ${one.refused ? "bad" : "ok"}`}>${one.refused ? "refused" : html`<bdi>${cut(state ? text(state) : one.state ?? "", 40)}</bdi>`}</span>
-        <time datetime=${one.time} title=${new Date(one.time).toLocaleString("en-GB")}>${clockTime(new Date(one.time))}</time>
+        <span class=${`tag ${one.refused ? "bad" : "ok"}`}>${one.refused ? t("explain.refused") : html`<bdi>${cut(state ? text(state) : one.state ?? "", 40)}</bdi>`}</span>
+        <time datetime=${one.time} title=${moment(one.time)}>${clockTime(one.time)}</time>
     </a></li>`;
 }
 
@@ -126,17 +127,18 @@ export function Explain() {
     const search = shown.actuation ? addressOf(shown).slice(1) : "";
     const state = chain.value?.state;
     const nameOf = (actuator) => value?.labels.get(actuator) ?? name(actuator);
-    return html`<${Head} title="Explain" view="explain" search=${search} />
+    return html`<${Head} title=${t("view.explain")} view="explain" search=${search} />
         <${Failure} error=${error} />
-        ${value !== null && !outcomes.length && !chosen.actuation ? html`<p class="empty">No actuator has been switched yet. When one acknowledges or refuses a state, its chain appears here: from the reading or the client that led to it, over queries and rules, to the device.</p>` : html`
+        ${value !== null && !outcomes.length && !chosen.actuation ? html`<p class="empty">${t("explain.empty")}</p>` : html`
         <div class="explained">
             <section aria-labelledby="chain-title">
                 ${chain.value ? html`<h2 id="chain-title"><bdi title=${cut(chain.value.actuator)}>${cut(nameOf(chain.value.actuator), 80)}</bdi>${state ? html`: <${Written} term=${state} />` : null}</h2>
-                    <ol class="chain">${chain.value.links.map((one) => html`<${Link} one=${one} />`)}</ol>`
-                : chain.error ? null : html`<p class="note" role="status">Loading…</p>`}
+                    <p class="actions"><${Link} view="history" hash=${`#${new URLSearchParams({ iri: ntriples(chain.value.actuator)?.value ?? "" })}`}>${t("view.history")}<//></p>
+                    <ol class="chain">${chain.value.links.map((one) => html`<${Step} one=${one} />`)}</ol>`
+                : chain.error ? null : html`<p class="note" role="status">${t("parts.loading")}</p>`}
                 <${Failure} error=${chain.error} />
             </section>
-            ${outcomes.length ? html`<section aria-labelledby="outcomes-title"><h2 id="outcomes-title">Newest switchings</h2>
+            ${outcomes.length ? html`<section aria-labelledby="outcomes-title"><h2 id="outcomes-title">${t("explain.newest")}</h2>
                 <ul class="outcomes">${outcomes.map((one) => html`<${Outcome} key=${`${one.record} ${one.actuation}`} one=${one} label=${nameOf(one.actuator)} current=${one.actuation === shown.actuation && one.time === shown.at} choose=${choose} />`)}</ul></section>` : null}
         </div>`}`;
 }

@@ -1,8 +1,9 @@
 // How the gateway does: what is wrong first, then its figures.
 import { getJson, session } from "../gateway.js";
 import { html } from "../html.js";
-import { Failure, Head, Prose, usePolled } from "../parts.js";
+import { Failure, Head, Link, Prose, usePolled } from "../parts.js";
 import { bytes, cut, duration, lasting } from "../terms.js";
+import { number, t } from "../texts.js";
 
 const POLL_MS = 3000;
 
@@ -13,24 +14,42 @@ async function load() {
 }
 
 export const STATES = {
-    ok: ["ok", "Everything works."],
-    degraded: ["warn", "Something does not work. What remains is exact and durable."],
-    refusing: ["bad", "Updates are refused."],
-    damaged: ["bad", "Data was lost or damaged."],
-    failed: ["bad", "failed"],
+    ok: ["ok", t("health.ok")],
+    degraded: ["warn", t("health.degraded")],
+    refusing: ["bad", t("health.refusing")],
+    damaged: ["bad", t("health.damaged")],
+    failed: ["bad", t("health.failed")],
 };
+
+function stateName(state) {
+    return Object.hasOwn(STATES, state) ? t(`health.state.${state}`) : state;
+}
 
 function stateClass(state) {
     return STATES[state]?.[0] ?? "warn";
 }
 
+// The views that do what a command of the command line does.
+const DOES = { apps: "applications", backup: "system", devices: "devices", explain: "explain", log: "log", mapping: "devices", subscriptions: "subscriptions", timers: "timers" };
+
+// Where a button leads that helps: to the explanation that the cure names, to the device or application itself, or to the
+// view for a command of the cure.
+function placeOf({ name, cure }) {
+    const [, command, about] = /\blamplighter (\w+)(?: (\S+))?/.exec(cure ?? "") ?? [];
+    const [, view, rest] = /^(device|application)\/(.+)$/.exec(name) ?? [];
+    if (command === "explain" && about) return { view: "explain", hash: `#${new URLSearchParams({ actuation: about })}` };
+    if (view) return { view: `${view}s`, hash: `#${new URLSearchParams({ [view]: rest })}` };
+    return command && Object.hasOwn(DOES, command) ? { view: DOES[command], hash: "" } : null;
+}
+
 export function HealthComponent({ one }) {
-    const since = one.since ? Date.parse(one.since) : NaN;
+    const since = one.since ? Date.parse(one.since) : NaN, place = session.operator ? placeOf(one) : null;
     return html`<li class=${`component ${stateClass(one.state)}`}>
-        <div><strong><bdi>${cut(one.name, 120)}</bdi></strong> <span class=${`tag ${stateClass(one.state)}`}>${one.state}</span>
+        <div><strong><bdi>${cut(one.name, 120)}</bdi></strong> <span class=${`tag ${stateClass(one.state)}`}>${stateName(one.state)}</span>
             ${Number.isFinite(since) && one.state !== "ok" ? html` <small>${lasting(Date.now() - since)}</small>` : null}</div>
         ${one.reason ? html`<p><${Prose} text=${one.reason} /></p>` : null}
         ${one.cure ? html`<p class="cure"><${Prose} text=${one.cure} /></p>` : null}
+        ${place ? html`<p class="cure"><${Link} view=${place.view} hash=${place.hash} button=${true}>${t("health.open", { view: t(`view.${place.view}`) })}<//></p>` : null}
     </li>`;
 }
 
@@ -39,7 +58,7 @@ function Problems({ health }) {
     if (components.length) {
         const wrong = components.filter((one) => one.state !== "ok"), well = components.filter((one) => one.state === "ok");
         return html`${wrong.length ? html`<ul class="components">${wrong.map((one) => html`<${HealthComponent} key=${one.name} one=${one} />`)}</ul>` : null}
-            ${well.length ? html`<h2 class="hidden">In order</h2><ul class="well">${well.map((one) => html`<li class="tag ok" key=${one.name}><span aria-hidden="true">✓ </span><bdi>${cut(one.name, 120)}</bdi><span class="hidden"> ok</span></li>`)}</ul>` : null}`;
+            ${well.length ? html`<h2 class="hidden">${t("health.inOrder")}</h2><ul class="well">${well.map((one) => html`<li class="tag ok" key=${one.name}><span aria-hidden="true">✓ </span><bdi>${cut(one.name, 120)}</bdi><span class="hidden"> ${t("health.state.ok")}</span></li>`)}</ul>` : null}`;
     }
     if (!health.problems?.length) return null;
     return html`<ul class="components">${health.problems.map((text) => html`<li class=${`component ${stateClass(health.status)}`}><p><bdi>${cut(text)}</bdi></p></li>`)}</ul>`;
@@ -53,11 +72,11 @@ function Figures({ title, rows }) {
 
 function milliseconds(times) {
     if (!times?.count) return null;
-    return `${times.average.toFixed(1)} ms on average, ${times.max.toFixed(1)} at most`;
+    return t("health.times", { average: Math.round(10 * times.average) / 10, max: Math.round(10 * times.max) / 10 });
 }
 
-function whole(number) {
-    return number === undefined || number === null ? null : number.toLocaleString("en");
+function whole(count) {
+    return count === undefined || count === null ? null : number(count);
 }
 
 function sum(counts) {
@@ -66,9 +85,9 @@ function sum(counts) {
 
 function Brokers({ brokers }) {
     if (!brokers?.length) return null;
-    return html`<${Figures} title="MQTT brokers" rows=${brokers.map((one) => [
+    return html`<${Figures} title=${t("health.brokers")} rows=${brokers.map((one) => [
         html`<bdi>${cut(one.name || one.address, 80)}</bdi>`,
-        html`<bdi>${cut(one.state === "connected" ? `connected to ${one.address}` : one.text, 300)}</bdi>`,
+        html`<bdi>${cut(one.state === "connected" ? t("health.connected", { address: one.address }) : one.text, 300)}</bdi>`,
         one.state !== "connected",
     ])} />`;
 }
@@ -76,34 +95,34 @@ function Brokers({ brokers }) {
 function Overview({ health, figures }) {
     const engine = figures?.engine ?? {};
     return html`<div class="groups">
-        <${Figures} title="Gateway" rows=${[
-            ["Version", engine.version],
-            ["Name", health.gateway],
-            ["Up for", engine.up_time_s === undefined ? null : duration(engine.up_time_s)],
-            ["Clock", health.clock_trusted === undefined ? null : health.clock_trusted ? "synchronised" : "not synchronised", health.clock_trusted === false],
-            ["Security", session.secure ? "TLS and tokens" : "none: this machine only"],
-            ["Loop held at most", health.loop_held_ms_max === undefined ? null : `${health.loop_held_ms_max.toFixed(0)} ms`],
+        <${Figures} title=${t("health.gateway")} rows=${[
+            [t("health.version"), engine.version],
+            [t("health.name"), health.gateway],
+            [t("health.up"), engine.up_time_s === undefined ? null : duration(engine.up_time_s)],
+            [t("health.clock"), health.clock_trusted === undefined ? null : t(health.clock_trusted ? "health.synchronised" : "health.notSynchronised"), health.clock_trusted === false],
+            [t("health.security"), t(session.secure ? "health.tls" : "health.noSecurity")],
+            [t("health.loop"), health.loop_held_ms_max === undefined ? null : `${number(Math.round(health.loop_held_ms_max))} ms`],
         ]} />
-        <${Figures} title="Data" rows=${[
-            ["Quads", whole(health.quads)],
-            ["Newest record", whole(health.sequence)],
-            ["Change log on disk", health.log ? bytes(health.log.bytes) : null],
-            ["Sync to disk", milliseconds(figures?.log?.sync_ms)],
-            ["Timers pending", whole(health.delayed)],
+        <${Figures} title=${t("health.data")} rows=${[
+            [t("health.quads"), whole(health.quads)],
+            [t("health.newest"), whole(health.sequence)],
+            [t("health.onDisk"), health.log ? bytes(health.log.bytes) : null],
+            [t("health.sync"), milliseconds(figures?.log?.sync_ms)],
+            [t("health.pending"), whole(health.delayed)],
         ]} />
-        <${Figures} title="Clients" rows=${[
-            ["Subscriptions", whole(health.subscriptions)],
-            ["of applications", whole(health.application_subscriptions)],
-            ["Notifications sent", whole(figures?.websocket?.notifications)],
-            ["Disconnected as too slow", whole(figures?.websocket?.disconnected), figures?.websocket?.disconnected > 0],
-            ["HTTP errors", figures ? whole(sum(figures.http?.errors)) : null],
-            ["Requests waiting", whole(health.queue)],
+        <${Figures} title=${t("health.clients")} rows=${[
+            [t("health.subscriptions"), whole(health.subscriptions)],
+            [t("health.ofApplications"), whole(health.application_subscriptions)],
+            [t("health.sent"), whole(figures?.websocket?.notifications)],
+            [t("health.slow"), whole(figures?.websocket?.disconnected), figures?.websocket?.disconnected > 0],
+            [t("health.errors"), figures ? whole(sum(figures.http?.errors)) : null],
+            [t("health.queue"), whole(health.queue)],
         ]} />
-        <${Figures} title="Speed" rows=${[
-            ["Updates", milliseconds(figures?.updates?.processing_ms)],
-            ["Queries", milliseconds(figures?.queries?.store_ms)],
-            ["Notifications", milliseconds(figures?.spu_manager?.processing_ms)],
-            ["HTTP requests", milliseconds(figures?.http?.handling_ms)],
+        <${Figures} title=${t("health.speed")} rows=${[
+            [t("health.updates"), milliseconds(figures?.updates?.processing_ms)],
+            [t("health.queries"), milliseconds(figures?.queries?.store_ms)],
+            [t("health.notifications"), milliseconds(figures?.spu_manager?.processing_ms)],
+            [t("health.requests"), milliseconds(figures?.http?.handling_ms)],
         ]} />
         <${Brokers} brokers=${health.brokers} />
     </div>`;
@@ -117,14 +136,14 @@ function flat(value, name = "") {
 export function Health() {
     const { value, error } = usePolled(load, POLL_MS);
     const state = value?.health.status;
-    return html`<${Head} title="Health" view="health" />
+    return html`<${Head} title=${t("view.health")} view="health" />
         <${Failure} error=${error} />
         ${value === null ? null : html`
-            <p class=${`verdict ${stateClass(state)}`} role="status"><strong>${state}</strong> ${STATES[state]?.[1] ?? ""}</p>
+            <p class=${`verdict ${stateClass(state)}`} role="status"><strong>${stateName(state)}</strong> ${STATES[state]?.[1] ?? ""}</p>
             <${Problems} health=${value.health} />
             <${Overview} health=${value.health} figures=${value.figures} />
-            <details class="all"><summary>All figures</summary><div class="scroll" role="region" aria-label="All figures" tabindex="0"><table>
-                <thead><tr><th scope="col">Name</th><th scope="col">Value</th></tr></thead>
+            <details class="all"><summary>${t("health.all")}</summary><div class="scroll" role="region" aria-label=${t("health.all")} tabindex="0"><table>
+                <thead><tr><th scope="col">${t("health.figure")}</th><th scope="col">${t("health.value")}</th></tr></thead>
                 <tbody>${flat({ ...value.health, ...value.figures }).map(([name, shown]) => html`<tr><td><bdi>${cut(name, 120)}</bdi></td><td><bdi>${cut(String(shown), 500)}</bdi></td></tr>`)}</tbody>
             </table></div></details>`}`;
 }

@@ -5,7 +5,8 @@ import { allowed, getJson, request, watchSession } from "../gateway.js";
 import { html } from "../html.js";
 import { Failure, Head, Written } from "../parts.js";
 import { go } from "../route.js";
-import { clockTime, cut } from "../terms.js";
+import { cut } from "../terms.js";
+import { clockTime, moment, number, rich, t } from "../texts.js";
 
 const SHOWN = 200, FIRST = 100, WAIT_S = 25, PAUSE_MS = 500, RETRY_MS = 3000, AROUND = 15, DRAG_MS = 150, QUADS = 1000;
 const RECORD = /^(?:\d{1,9}\/)?\d{1,12}$/;
@@ -67,19 +68,19 @@ function follow(told, failed) {
     };
 }
 
-const GATES = { http: "HTTP", ws: "WebSocket", mqtt: "MQTT", coap: "CoAP", timer: "delayed update", missed: "missed update", application: "application" };
+const GATES = { http: "HTTP", ws: "WebSocket", mqtt: "MQTT", coap: "CoAP", timer: t("log.timer"), missed: t("log.missed"), application: t("log.application") };
 
 function Cause({ record }) {
     const { cause, client } = record;
     if (!cause) return client ? html`<bdi>${cut(client, 80)}</bdi>` : null;
     const name = cause.kind === "application" ? cause.id.split("/")[0] : cause.id;
-    return html`${GATES[cause.kind] ?? cause.kind} <bdi>${cut(name, 80)}</bdi>${client ? html` · client <bdi>${cut(client, 80)}</bdi>` : null}`;
+    return html`${GATES[cause.kind] ?? cause.kind} <bdi>${cut(name, 80)}</bdi>${client ? html` · ${rich("log.client", { name: html`<bdi>${cut(client, 80)}</bdi>` })}` : null}`;
 }
 
 function Quads({ quads, added }) {
     return quads.map(([s, p, o, g]) => html`<tr class=${added ? "added" : "removed"}>
-        <td><span aria-hidden="true">${added ? "+" : "−"}</span><span class="hidden">${added ? "added" : "removed"}</span></td>
-        <td><${Written} term=${s} /> <${Written} term=${p} /> <${Written} term=${o} />${g ? html` <small>in <${Written} term=${g} /></small>` : null}</td>
+        <td><span aria-hidden="true">${added ? "+" : "−"}</span><span class="hidden">${t(added ? "log.added" : "log.removed")}</span></td>
+        <td><${Written} term=${s} /> <${Written} term=${p} /> <${Written} term=${o} />${g ? html` <small>${rich("log.in", { graph: html`<${Written} term=${g} />` })}</small>` : null}</td>
     </tr>`);
 }
 
@@ -101,21 +102,21 @@ function Delta({ record }) {
     };
     const rest = Object.fromEntries(DETAILS.filter((name) => record[name] !== undefined).map((name) => [name, record[name]]));
     return html`<div class="delta">
-        ${d.length + a.length ? html`<div class="scroll short" role="region" aria-label=${`Delta of record ${record.record}`} tabindex="0"><table class="changes">
-            <caption class="hidden">What record ${record.record} removed and added</caption>
-            <thead><tr><th scope="col">change</th><th scope="col">quad</th></tr></thead>
+        ${d.length + a.length ? html`<div class="scroll short" role="region" aria-label=${t("log.delta", { record: record.record })} tabindex="0"><table class="changes">
+            <caption class="hidden">${t("log.deltaCaption", { record: record.record })}</caption>
+            <thead><tr><th scope="col">${t("log.change")}</th><th scope="col">${t("log.quad")}</th></tr></thead>
             <tbody><${Quads} quads=${d} /><${Quads} quads=${a} added /></tbody>
-        </table></div>` : record.type === "commit" && !more ? html`<p class="note">It changed nothing${kept ? `: ${kept.toLocaleString("en")} quads were there already` : ""}.</p>` : null}
+        </table></div>` : record.type === "commit" && !more ? html`<p class="note">${kept ? t("log.kept", { count: kept }) : t("log.nothing")}</p>` : null}
         ${Object.keys(rest).length ? html`<pre class="clip">${cut(JSON.stringify(rest, null, 2), 4000)}</pre>` : null}
-        ${more > 0 ? (whole ? html`<p class="note">${more.toLocaleString("en")} more are not shown.</p>`
-            : html`<p><button onClick=${all}>Show ${more.toLocaleString("en")} more</button></p>`) : null}
+        ${more > 0 ? (whole ? html`<p class="note">${t("log.notShown", { count: more })}</p>`
+            : html`<p><button onClick=${all}>${t("log.showMore", { count: more })}</button></p>`) : null}
         <${Failure} error=${error} />
     </div>`;
 }
 
 function sign(count, mark) {
     const added = mark === "+";
-    return count ? html`<span class=${added ? "plus" : "minus"}>${mark}${count.toLocaleString("en")}<span class="hidden"> ${added ? "added" : "removed"}</span></span>` : null;
+    return count ? html`<span class=${added ? "plus" : "minus"}>${mark}${number(count)}<span class="hidden"> ${t(added ? "log.added" : "log.removed")}</span></span>` : null;
 }
 
 function Record({ record, chosen, ask }) {
@@ -124,14 +125,14 @@ function Record({ record, chosen, ask }) {
     return html`<li class=${chosen ? "item chosen" : "item"} aria-current=${chosen ? "true" : null}>
         <details open=${open} onToggle=${(event) => setOpen(event.currentTarget.open)}>
             <summary><span class="commit">
-                <time datetime=${record.ts} title=${at.toLocaleString("en-GB")}>${clockTime(at)}</time>
-                <span class="counts">${record.type === "commit" ? (d || a ? html`${sign(a, "+")} ${sign(d, "−")}` : html`<span class="note">no change</span>`)
+                <time datetime=${record.ts} title=${moment(at)}>${clockTime(at)}</time>
+                <span class="counts">${record.type === "commit" ? (d || a ? html`${sign(a, "+")} ${sign(d, "−")}` : html`<span class="note">${t("log.noChange")}</span>`)
                     : html`<span class="tag">${record.type}</span>`}</span>
-                <span class="cause"><${Cause} record=${record} />${record.trusted ? null : html` <span class="tag warn">clock not synchronised</span>`}</span>
+                <span class="cause"><${Cause} record=${record} />${record.trusted ? null : html` <span class="tag warn">${t("log.clock")}</span>`}</span>
                 <span class="note">${record.record}</span>
             </span></summary>
             ${open ? html`<${Delta} record=${record} />
-                <button onClick=${() => ask(record.record)} aria-label=${`Query this moment, record ${record.record}`}>Query this moment</button>` : null}
+                <button onClick=${() => ask(record.record)} aria-label=${t("log.askRecord", { record: record.record })}>${t("log.ask")}</button>` : null}
         </details>
     </li>`;
 }
@@ -174,20 +175,20 @@ function Timeline({ newest, chosen, choose }) {
         if (RECORD.test(record)) choose(record);
     };
     return html`<div class="timeline">
-        <label for="moment">Drag to a past moment</label>
+        <label for="moment">${t("log.drag")}</label>
         <input id="moment" type="range" min="1" max=${Math.max(sequence, 1)} value=${here ? at : 1} disabled=${sequence < 1}
-            aria-valuetext=${chosen ? `record ${chosen}` : "now"} onInput=${(event) => choose(`${epoch}/${event.currentTarget.value}`)} />
+            aria-valuetext=${chosen ? t("log.record", { record: chosen }) : t("log.now")} onInput=${(event) => choose(`${epoch}/${event.currentTarget.value}`)} />
         <form onSubmit=${submit}>
-            <input name="record" aria-label="Record, such as 17 or 1/17" placeholder=${`record ${newest}`} value=${chosen} inputmode="text"
-                pattern="(\d{1,9}/)?\d{1,12}" title="the sequence of a record, such as 17, or 1/17 for epoch 1" />
-            <button>Go</button>
-            ${chosen ? html`<button type="button" onClick=${() => choose("")}>Back to now</button>` : null}
+            <input name="record" aria-label=${t("log.field")} placeholder=${t("log.record", { record: newest })} value=${chosen} inputmode="text"
+                pattern="(\d{1,9}/)?\d{1,12}" title=${t("log.fieldTitle")} />
+            <button>${t("log.go")}</button>
+            ${chosen ? html`<button type="button" onClick=${() => choose("")}>${t("log.back")}</button>` : null}
         </form>
     </div>`;
 }
 
 function Missing({ missing }) {
-    return (missing ?? []).map((one) => html`<p class="note">Records from ${one.from}${one.to ? ` to ${one.to}` : ""} cannot be shown: <bdi>${cut(one.reason, 300)}</bdi></p>`);
+    return (missing ?? []).map((one) => html`<p class="note">${rich(one.to ? "log.missingTo" : "log.missing", { from: one.from, to: one.to, reason: html`<bdi>${cut(one.reason, 300)}</bdi>` })}</p>`);
 }
 
 function same(record, chosen) {
@@ -219,15 +220,15 @@ export function Log() {
     const records = chosen ? page && [...page.records].reverse() : live.records;
     const found = chosen && records?.find((one) => same(one.record, chosen));
     const search = chosen && around.page?.records.length ? `from=${around.page.records[0].record}&to=${records[0].record}` : "";
-    return html`<${Head} title="Log" view="log" search=${search} />
+    return html`<${Head} title=${t("view.log")} view="log" search=${search} />
         <${Failure} error=${error} />
         ${live.newest ? html`<${Timeline} newest=${live.newest} chosen=${chosen} choose=${choose} />` : null}
-        ${chosen ? html`<div class="moment"><p role="status"><strong>Record ${chosen}</strong>${found ? html`, <time datetime=${found.ts}>${new Date(found.ts).toLocaleString("en-GB")}</time>`
-            : around.of === chosen ? " is not in the log" : ", loading"}. The list does not move.</p>
-            <button class="main" onClick=${() => ask(chosen)}>Query this moment</button></div>
+        ${chosen ? html`<div class="moment"><p role="status"><strong>${t("log.chosen", { record: chosen })}</strong>${found ? html`, <time datetime=${found.ts}>${moment(found.ts)}</time>`
+            : around.of === chosen ? t("log.unknown") : t("log.loading")}. ${t("log.still")}</p>
+            <button class="main" onClick=${() => ask(chosen)}>${t("log.ask")}</button></div>
             <${Failure} error=${around.error} />` : null}
-        ${records === null ? null : records.length === 0 && !chosen ? html`<p class="empty">Nothing has been committed yet. Each update appears here with its cause and what it changed.</p>`
-            : html`<p class="note">${chosen ? `${records.length} records around it, newest first` : `The newest ${records.length} records, live`}</p>
+        ${records === null ? null : records.length === 0 && !chosen ? html`<p class="empty">${t("log.empty")}</p>`
+            : html`<p class="note">${t(chosen ? "log.around" : "log.newest", { count: records.length })}</p>
             <ul class="list commits">${records.map((record) => html`<${Record} key=${`${record.record}${chosen && found === record ? " chosen" : ""}`} record=${record} chosen=${chosen !== "" && found === record} ask=${ask} />`)}</ul>`}
         <${Missing} missing=${page?.missing} />`;
 }

@@ -6,7 +6,8 @@ import { query } from "../gateway.js";
 import { html } from "../html.js";
 import { subscribe } from "../live.js";
 import { Failure, Head, Term } from "../parts.js";
-import { clockTime, cut } from "../terms.js";
+import { cut } from "../terms.js";
+import { clockTime, moment, rich, t } from "../texts.js";
 import { Rows, drawing } from "./results.js";
 import { EXAMPLES, parts, withPrefixes } from "./sparql.js";
 
@@ -31,7 +32,7 @@ function Editor({ value, onInput, onRun }) {
     };
     return html`<div class="editor">
         <pre aria-hidden="true">${parts(value).map(([kind, part]) => kind ? html`<span class=${`t-${kind}`}>${part}</span>` : part)}${"\n"}</pre>
-        <textarea aria-label="SPARQL query" spellcheck="false" autocapitalize="off" autocomplete="off" autocorrect="off"
+        <textarea aria-label=${t("query.editor")} spellcheck="false" autocapitalize="off" autocomplete="off" autocorrect="off"
             value=${value} onInput=${(event) => onInput(event.currentTarget.value)} onKeyDown=${keys}></textarea>
     </div>`;
 }
@@ -48,43 +49,39 @@ function Table({ columns, bindings, caption }) {
         <tbody>${bindings.slice(0, shown).map((binding) => html`<tr><${Cells} columns=${columns} binding=${binding} /></tr>`)}</tbody>
     </table></div>
     ${bindings.length > shown
-        ? html`<button onClick=${() => setShown(shown + 5 * SHOWN)}>Show more of ${bindings.length.toLocaleString("en")} rows</button>`
+        ? html`<button onClick=${() => setShown(shown + 5 * SHOWN)}>${t("query.more", { count: bindings.length })}</button>`
         : null}`;
-}
-
-function count(number, what) {
-    return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
 }
 
 function Answer({ answer }) {
     const bindings = answer.rows;
     const drawn = useMemo(() => bindings && drawing(answer.columns, bindings), [answer]);
-    if (answer.boolean !== undefined) return html`<p class="result" role="status">${answer.boolean ? "yes" : "no"}</p>`;
+    if (answer.boolean !== undefined) return html`<p class="result" role="status">${t(answer.boolean ? "now.yes" : "now.no")}</p>`;
     if (answer.turtle !== undefined) {
-        return html`<div class="scroll" role="region" aria-label="Result in Turtle" tabindex="0"><pre class="turtle">${answer.turtle}</pre></div>`;
+        return html`<div class="scroll" role="region" aria-label=${t("query.turtle")} tabindex="0"><pre class="turtle">${answer.turtle}</pre></div>`;
     }
-    return html`<p role="status" class="note">${count(bindings.length, "row")} in ${answer.ms} ms</p>
-        ${drawn ? html`<${Chart} series=${drawn.series} label=${`Numbers over ${drawn.time}`} />` : null}
-        <${Table} columns=${answer.columns} bindings=${bindings} caption="Result" />`;
+    return html`<p role="status" class="note">${t("query.rows", { count: bindings.length, ms: answer.ms })}</p>
+        ${drawn ? html`<${Chart} series=${drawn.series} label=${t("query.chart", { name: drawn.time })} />` : null}
+        <${Table} columns=${answer.columns} bindings=${bindings} caption=${t("query.result")} />`;
 }
 
 // The rows of a live query: those that came and went, the newest first, and the result as it is now.
 function Live({ live }) {
     const drawn = useMemo(() => drawing(live.columns, live.points), [live]);
-    if (!live.begun) return html`<p role="status" class="note">Subscribing…</p>`;
-    return html`<p role="status" class="note">Live: ${count(live.rows.length, "row")}${live.kind ? html` · class <em>${live.kind}</em>` : null}</p>
-        ${drawn ? html`<${Chart} series=${drawn.series} label=${`Numbers over ${drawn.time}, live`} />` : null}
-        <h2>Changes</h2>
-        ${live.changes.length === 0 ? html`<p class="note">None yet. Rows that enter or leave the result appear here.</p>` : html`
-        <div class="scroll short" role="region" aria-label="Changes" tabindex="0"><table class="changes">
-            <caption class="hidden">Changes of the result, the newest first</caption>
-            <thead><tr><th scope="col">change</th><th scope="col">time</th>${live.columns.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
+    if (!live.begun) return html`<p role="status" class="note">${t("query.subscribing")}</p>`;
+    return html`<p role="status" class="note">${t("query.live", { count: live.rows.length })}${live.kind ? html` · ${rich("query.class", { name: html`<em>${live.kind}</em>` })}` : null}</p>
+        ${drawn ? html`<${Chart} series=${drawn.series} label=${t("query.liveChart", { name: drawn.time })} />` : null}
+        <h2>${t("query.changes")}</h2>
+        ${live.changes.length === 0 ? html`<p class="note">${t("query.noChanges")}</p>` : html`
+        <div class="scroll short" role="region" aria-label=${t("query.changes")} tabindex="0"><table class="changes">
+            <caption class="hidden">${t("query.changesCaption")}</caption>
+            <thead><tr><th scope="col">${t("log.change")}</th><th scope="col">${t("query.time")}</th>${live.columns.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
             <tbody>${live.changes.map(({ id, added, at, binding }) => html`<tr key=${id} class=${added ? "added" : "removed"}>
-                <td><span aria-hidden="true">${added ? "+" : "−"}</span><span class="hidden">${added ? "added" : "removed"}</span></td>
+                <td><span aria-hidden="true">${added ? "+" : "−"}</span><span class="hidden">${t(added ? "log.added" : "log.removed")}</span></td>
                 <td>${clockTime(at)}</td><${Cells} columns=${live.columns} binding=${binding} /></tr>`)}</tbody>
         </table></div>`}
-        <h2>Result now</h2>
-        <${Table} columns=${live.columns} bindings=${live.rows} caption="Result now" />`;
+        <h2>${t("query.resultNow")}</h2>
+        <${Table} columns=${live.columns} bindings=${live.rows} caption=${t("query.resultNow")} />`;
 }
 
 // Follows a query. Returns what ends it. shown(state): at most each RENDER_MS.
@@ -123,15 +120,15 @@ function Examples({ choose }) {
         event.currentTarget.value = "";
         if (example) choose(withPrefixes(example.sparql));
     };
-    return html`<label class="examples"><span class="hidden">Examples</span>
-        <select onChange=${chosen}><option value="">Examples…</option>
+    return html`<label class="examples"><span class="hidden">${t("query.examples")}</span>
+        <select onChange=${chosen}><option value="">${t("query.examplesMenu")}</option>
             ${EXAMPLES.map(({ title }, index) => html`<option value=${index}>${title}</option>`)}</select></label>`;
 }
 
 function Moment({ at, used, back }) {
     const [record = /^[\d/]+$/.test(at) ? at : null, time] = used?.split(" ") ?? [];
-    return html`<div class="moment"><p role="status"><strong>As of ${record ? `record ${record}` : cut(at, 60)}</strong>${time ? html`, <time datetime=${time}>${new Date(time).toLocaleString("en-GB")}</time>` : null}.
-        Queries run on the dataset of that moment.</p><button onClick=${back}>Back to now</button></div>`;
+    return html`<div class="moment"><p role="status"><strong>${record ? t("query.asOfRecord", { record }) : t("query.asOf", { time: cut(at, 60) })}</strong>${time ? html`, <time datetime=${time}>${moment(time)}</time>` : null}.
+        ${t("query.past")}</p><button onClick=${back}>${t("log.back")}</button></div>`;
 }
 
 export function Query() {
@@ -198,18 +195,18 @@ export function Query() {
         remember(sparql, "", false);
     };
     const search = String(new URLSearchParams({ query: sparql }));
-    return html`<${Head} title="Query"><${Examples} choose=${(text) => {
+    return html`<${Head} title=${t("view.query")}><${Examples} choose=${(text) => {
             clear();
             setSparql(text);
         }} /><//>
         ${at ? html`<${Moment} at=${at} used=${used} back=${back} />` : null}
         <${Editor} value=${sparql} onInput=${setSparql} onRun=${run} />
         <div class="actions">
-            <button class="main" onClick=${run} aria-keyshortcuts="Control+Enter">Run</button>
-            ${at ? null : html`<button onClick=${toggle} aria-pressed=${Boolean(live)}>${live ? "Stop" : "Subscribe"}</button>`}
-            <span class="note keys">Ctrl-Enter runs</span>
-            ${running ? html`<span role="status">Running…</span> <button onClick=${clear}>Cancel</button>` : null}
-            ${at ? null : html`<span class="downloads">as <a href=${`query.json?${search}`}>JSON</a> <a href=${`query.csv?${search}`}>CSV</a></span>`}
+            <button class="main" onClick=${run} aria-keyshortcuts="Control+Enter">${t("query.run")}</button>
+            ${at ? null : html`<button onClick=${toggle} aria-pressed=${Boolean(live)}>${t(live ? "query.stop" : "query.subscribe")}</button>`}
+            <span class="note keys">${t("query.keys")}</span>
+            ${running ? html`<span role="status">${t("query.running")}</span> <button onClick=${clear}>${t("query.cancel")}</button>` : null}
+            ${at ? null : html`<span class="downloads">${t("query.as")} <a href=${`query.json?${search}`}>JSON</a> <a href=${`query.csv?${search}`}>CSV</a></span>`}
         </div>
         <${Failure} error=${error} />
         ${live ? html`<${Live} live=${live} />` : answer ? html`<${Answer} answer=${answer} />` : null}`;

@@ -1,10 +1,14 @@
 // What Now shows, kept from subscriptions: readings, actuators, devices, by feature of interest.
 import { subscribe } from "../live.js";
 import { settingPath } from "../setting.js";
-import { isBoolean, isNumber, labelWithin, localName, natural, shortIri, text, unitSign } from "../terms.js";
+import { PREFIXES, isBoolean, isNumber, labelWithin, localName, natural, shortIri, text, unitSign } from "../terms.js";
+import { t } from "../texts.js";
 
 const POINTS_MAX = 60;
 const CHANGED_MS = 100;
+
+// What people set by hand: it is shown for adopted devices before it has ever been set or reported.
+const EVERYDAY = new Set(["light", "switch", "brightness", "color", "position", "lock", "targetTemperature"].map((name) => `${PREFIXES.gateway}${name}`));
 
 const PROLOGUE = `PREFIX sosa: <http://www.w3.org/ns/sosa/>
 PREFIX rdfs: <http://www.w3.org/2000/01/rdf-schema#>
@@ -100,6 +104,10 @@ export function sameState(one, other) {
     if (isNumber(one) && isNumber(other)) return Number(one.value) === Number(other.value);
     const truth = { true: true, 1: true, false: false, 0: false };
     return (isBoolean(one) || isBoolean(other)) && one.value in truth && truth[one.value] === truth[other.value];
+}
+
+function newer(one, other) {
+    return one && other ? (one.value >= other.value ? one : other) : one ?? other;
 }
 
 // A row whose triple terms are texts, except where a value or a state is shown: all else is taken for a name.
@@ -227,7 +235,7 @@ export class Site {
         return found;
     }
 
-    // The actuators: { iri, path, label, desired, reported, acknowledged, refused, differs, offline, unconfirmed, places }.
+    // The actuators: { iri, path, label, property, desired, reported, acknowledged, refused, differs, offline, unconfirmed, places }.
     // path: where its states are set, "" where the page cannot; unconfirmed: as of a stream.
     actuators() {
         const { adopted, desired, reported, actuations, values, hosts, controls } = this.indexes;
@@ -236,13 +244,16 @@ export class Site {
             const row = actuations.get(about);
             acts.set(row.actuator.value, { row, result: values.get(about) });
         }
-        const all = new Set([...desired.keys(), ...reported.keys(), ...acts.keys()]);
+        const usable = Array.from(controls.keys()).filter((iri) => EVERYDAY.has(controls.get(iri).property.value)
+            && hosts.all(iri).some((row) => adopted.get(row.platform.value)));
+        const all = new Set([...desired.keys(), ...reported.keys(), ...acts.keys(), ...usable]);
         return Array.from(all, (iri) => {
             const want = desired.get(iri)?.state, report = reported.get(iri), say = report?.state, act = acts.get(iri);
             const acknowledged = act?.result?.value;
             const availability = this.availability(iri), places = hosts.all(iri).map((row) => row.platform.value);
             return {
-                iri, places, path: settingPath(iri, places.filter((one) => adopted.get(one))), desired: want, reported: say, acknowledged, time: act?.result?.time,
+                iri, places, path: settingPath(iri, places.filter((one) => adopted.get(one))), desired: want, reported: say, acknowledged, time: newer(act?.result?.time, report?.time),
+                property: controls.get(iri)?.property.value ?? "",
                 label: this.label(iri) || (controls.get(iri) ? localName(controls.get(iri).property.value) : localName(iri)),
                 refused: act?.row.refused?.value ?? "",
                 differs: Boolean(want && (say ? !sameState(want, say) : acknowledged && !sameState(want, acknowledged))),
@@ -252,12 +263,26 @@ export class Site {
         });
     }
 
+    // An actuator and the only reading of what it controls, of the same device, are one row.
+    join(actuator, card) {
+        const of = (iri) => this.indexes.hosts.all(iri).map((row) => row.platform.value);
+        const found = card.streams.filter((stream) => actuator.property && stream.property === actuator.property
+            && of(stream.sensor).some((one) => actuator.places.includes(one)));
+        if (found.length !== 1 || !found[0].value || found[0].nil) return;
+        const [stream] = found;
+        card.streams.splice(card.streams.indexOf(stream), 1);
+        actuator.time ??= stream.time;
+        actuator.unconfirmed ||= !actuator.reported && stream.unconfirmed;
+        actuator.reported ??= stream.value;
+        actuator.differs = Boolean(actuator.desired && !sameState(actuator.desired, actuator.reported));
+    }
+
     // The features with what belongs to them; those with problems first.
     features() {
         const cards = new Map();
         const card = (iri) => {
             if (!cards.has(iri)) {
-                const title = this.label(iri) || (iri ? shortIri(iri) : "Other");
+                const title = this.label(iri) || (iri ? shortIri(iri) : t("now.other"));
                 cards.set(iri, { iri, title, area: this.area(iri), streams: [], actuators: [] });
             }
             return cards.get(iri);
@@ -273,9 +298,10 @@ export class Site {
             card(shared ?? places[0] ?? "").actuators.push(actuator);
         }
         for (const one of cards.values()) {
+            for (const actuator of one.actuators) this.join(actuator, one);
             for (const stream of one.streams) {
                 const label = this.label(stream.stream) || this.label(stream.sensor) || this.label(stream.property);
-                stream.name = labelWithin(label, one.title) || localName(stream.property) || "value";
+                stream.name = labelWithin(label, one.title) || localName(stream.property) || t("now.value");
             }
             for (const actuator of one.actuators) actuator.label = labelWithin(actuator.label, one.title);
             one.streams.sort((a, b) => natural(a.name, b.name) || natural(a.sensor, b.sensor));
@@ -284,6 +310,15 @@ export class Site {
                 || one.actuators.some((actuator) => actuator.refused || actuator.differs || actuator.offline);
         }
         return Array.from(cards.values()).sort((a, b) => b.trouble - a.trouble || natural(a.area, b.area) || natural(a.title, b.title));
+    }
+
+    // The adopted device that all of a card belongs to, "" for none.
+    deviceOf({ iri, streams, actuators }) {
+        const { adopted, hosts } = this.indexes;
+        if (adopted.get(iri)) return iri;
+        const found = new Set([...streams.map(({ sensor }) => hosts.all(sensor).map((row) => row.platform.value)), ...actuators.map(({ places }) => places)]
+            .map((places) => places.find((one) => adopted.get(one)) ?? ""));
+        return found.size === 1 ? found.values().next().value : "";
     }
 
     // The platforms that are away: [{ iri, label, seen, reason }].

@@ -1,5 +1,6 @@
 // SPARQL text: its parts for highlighting, and the prefixes that it lacks.
 import { PREFIXES } from "../terms.js";
+import { t } from "../texts.js";
 
 const KEYWORDS = new Set((
     "base prefix select construct describe ask distinct reduced as from named where order by asc desc limit offset group "
@@ -48,7 +49,7 @@ export function withPrefixes(sparql) {
 
 export const EXAMPLES = [
     {
-        title: "Newest readings",
+        title: t("example.newest"),
         sparql: `SELECT ?feature ?property ?value ?time WHERE {
   ?reading sosa:hasFeatureOfInterest ?feature ;
     sosa:observedProperty ?property ;
@@ -57,7 +58,7 @@ export const EXAMPLES = [
 }`,
     },
     {
-        title: "Numbers over time (subscribe to fill the chart)",
+        title: t("example.numbers"),
         sparql: `SELECT ?sensor ?value ?time WHERE {
   ?reading sosa:madeBySensor ?sensor ;
     sosa:hasSimpleResult ?value ;
@@ -66,14 +67,14 @@ export const EXAMPLES = [
 }`,
     },
     {
-        title: "Lamps and other actuators: desired and reported state",
+        title: t("example.actuators"),
         sparql: `SELECT ?actuator ?desired ?reported WHERE {
   { ?actuator gateway:desiredState ?desired } UNION { ?actuator lighting:hasStatus ?desired }
   OPTIONAL { ?actuator gateway:reportedState ?reported }
 }`,
     },
     {
-        title: "Devices that are offline",
+        title: t("example.offline"),
         sparql: `SELECT ?device ?lastSeen ?reason WHERE {
   ?device gateway:online false
   OPTIONAL { ?device gateway:lastSeen ?lastSeen }
@@ -81,10 +82,10 @@ export const EXAMPLES = [
 }`,
     },
     {
-        title: "What the dataset has: predicates by number",
+        title: t("example.predicates"),
         sparql: `SELECT ?predicate (COUNT(*) AS ?triples) WHERE {
   ?subject ?predicate ?object
 } GROUP BY ?predicate ORDER BY DESC(?triples)`,
     },
-    { title: "Any 100 triples", sparql: "SELECT ?subject ?predicate ?object WHERE {\n  ?subject ?predicate ?object\n} LIMIT 100" },
+    { title: t("example.any"), sparql: "SELECT ?subject ?predicate ?object WHERE {\n  ?subject ?predicate ?object\n} LIMIT 100" },
 ];

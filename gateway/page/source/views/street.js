@@ -7,6 +7,7 @@ import { html } from "../html.js";
 import { subscribe } from "../live.js";
 import { Failure, Head, usePolled, useTick } from "../parts.js";
 import { cut, localName, natural } from "../terms.js";
+import { rich, t } from "../texts.js";
 import { Index } from "./site.js";
 
 const POSTS_MAX = 50;
@@ -94,11 +95,11 @@ function timerOf(lamp, loaded) {
 function wordsOf(post, timer) {
     const broken = post.desired === "BROKEN";
     return [
-        `lamp ${broken ? "broken" : post.lit ? "on" : "off"}`,
-        !broken && post.lit !== (post.desired === "ON") ? `to be ${post.desired === "ON" ? "on" : "off"}` : "",
-        post.present ? "somebody is there" : "",
-        timer ? `timer due in ${timer.left} s` : "",
-        post.offline ? "offline" : "",
+        t(broken ? "street.broken" : post.lit ? "street.on" : "street.off"),
+        !broken && post.lit !== (post.desired === "ON") ? t(post.desired === "ON" ? "street.toBeOn" : "street.toBeOff") : "",
+        post.present ? t("street.presence") : "",
+        timer ? t("street.timer", { count: timer.left }) : "",
+        post.offline ? t("now.offline") : "",
     ].filter(Boolean).join(", ");
 }
 
@@ -121,7 +122,7 @@ function Post({ post, timer }) {
                 <circle cx="66" cy="17" r="13" class="left" transform="rotate(-90 66 17)" stroke-dasharray=${`${timer.share * ALL_ROUND} ${ALL_ROUND}`} />
                 <text x="66" y="22" text-anchor="middle" class=${timer.left > 99 ? "long" : ""}>${timer.left}</text></g>` : null}
         </svg>
-        <span class="number" aria-hidden="true"><bdi>${number}</bdi>${post.offline ? " offline" : ""}</span>
+        <span class="number" aria-hidden="true"><bdi>${number}</bdi>${post.offline ? ` ${t("now.offline")}` : ""}</span>
         <span class="hidden">${title}: ${wordsOf(post, timer)}</span>
     </li>`;
 }
@@ -171,18 +172,18 @@ export function StreetView() {
         };
     }, []);
     const known = street.current, posts = known?.shown() ?? [], total = known?.posts.size ?? 0;
-    return html`<${Head} title="Street" view="street" />
+    return html`<${Head} title=${t("view.street")} view="street" />
         <${Failure} error=${error ?? noTimers} />
-        ${known?.cutOff ? html`<p class="verdict bad" role="status"><strong>Broker</strong>The gateway has no connection to the broker. Sensors are not heard.</p>` : null}
+        ${known?.cutOff ? html`<p class="verdict bad" role="status"><strong>${t("street.broker")}</strong>${t("street.cutOff")}</p>` : null}
         ${posts.length ? html`
             <svg class="hidden" aria-hidden="true"><defs>
                 <linearGradient id="street-light" x2="0" y2="1"><stop offset="0" stop-color="#ffd977" stop-opacity=".85" /><stop offset="1" stop-color="#ffd977" stop-opacity=".12" /></linearGradient>
                 <radialGradient id="street-glow"><stop offset="0" stop-color="#fff3c4" /><stop offset="1" stop-color="#ffd977" stop-opacity="0" /></radialGradient>
             </defs></svg>
-            <ul class="street" aria-label="Posts of the street">${posts.map((post) => html`<${Post} key=${post.iri} post=${post} timer=${timerOf(post.lamp, timers)} />`)}</ul>
-            <p class="note">${posts.filter(({ lit }) => lit).length} of ${posts.length} lamps are lit${total > posts.length ? `; ${total - posts.length} more posts are not shown` : ""}.
-                A figure is a sensor that reports presence; a ring is a timer that counts down.</p>
+            <ul class="street" aria-label=${t("street.posts")}>${posts.map((post) => html`<${Post} key=${post.iri} post=${post} timer=${timerOf(post.lamp, timers)} />`)}</ul>
+            <p class="note">${t("street.lit", { lit: posts.filter(({ lit }) => lit).length, count: posts.length })}${total > posts.length ? t("street.more", { count: total - posts.length }) : ""}.
+                ${t("street.legend")}</p>
             <${Offers} street=${known} />`
-            : known && !known.waiting.size ? html`<p class="empty">There is no street. Posts with lamps (<code>lighting:hasLamp</code>) appear here.</p>`
-            : html`<p class="note" role="status">Loading…</p>`}`;
+            : known && !known.waiting.size ? html`<p class="empty">${rich("street.empty", { property: html`<code>lighting:hasLamp</code>` })}</p>`
+            : html`<p class="note" role="status">${t("parts.loading")}</p>`}`;
 }

@@ -5,7 +5,8 @@ import { listing } from "../gateway.js";
 import { html } from "../html.js";
 import { Failure, Head, usePolled } from "../parts.js";
 import { go } from "../route.js";
-import { begun, clockTime, cut, shortIri } from "../terms.js";
+import { begun, cut, shortIri } from "../terms.js";
+import { clockTime, number, rich, t } from "../texts.js";
 
 const POLL_MS = 5000;
 const FEW = 100, MANY = 1000;
@@ -15,7 +16,7 @@ const CHARACTERS = 4000;
 function price({ us }) {
     if (us === null) return "";
     const [value, unit] = us < 1000 ? [us, "µs"] : [us / 1000, "ms"];
-    return `${value.toFixed(value < 10 ? 1 : 0)} ${unit} a commit`;
+    return t("subscriptions.price", { time: `${number(value < 10 ? Math.round(10 * value) / 10 : Math.round(value))} ${unit}` });
 }
 
 // The text on one line, with prefixes for the IRIs that have one and without their declarations.
@@ -30,12 +31,12 @@ function Item({ one }) {
         <div class="line">
             <span class=${`tag ${one.class === "re-evaluated" ? "warn" : "ok"}`}>${one.class}</span>
             <strong><bdi>${cut(one.client ?? "", 80)}</bdi></strong>
-            <span class="note">${one.since ? html`since <time datetime=${one.since}>${clockTime(new Date(one.since))}</time>` : null}${one.subscribers > 1 ? ` · shared by ${one.subscribers}` : null}</span>
+            <span class="note">${one.since ? rich("subscriptions.since", { time: html`<time datetime=${one.since}>${clockTime(one.since)}</time>` }) : null}${one.subscribers > 1 ? ` · ${t("subscriptions.shared", { count: one.subscribers })}` : null}</span>
             <span class="price note">${price(one.price)}</span>
         </div>
         ${one.reason ? html`<p class="note"><bdi>${cut(one.reason, 300)}</bdi></p>` : null}
         <details><summary><code>${brief(one.text)}</code></summary>
-            <pre class="clip">${begun(one.text, one.text_characters)}</pre>${one.text_characters === undefined ? html`<button onClick=${open}>Open in Query</button>` : null}</details>
+            <pre class="clip">${begun(one.text, one.text_characters)}</pre>${one.text_characters === undefined ? html`<button onClick=${open}>${t("subscriptions.open")}</button>` : null}</details>
     </li>`;
 }
 
@@ -47,11 +48,11 @@ export function Subscriptions() {
         setLimit(MANY);
         reload();
     };
-    return html`<${Head} title="Subscriptions" view="subscriptions" />
+    return html`<${Head} title=${t("view.subscriptions")} view="subscriptions" />
         <${Failure} error=${error} />
         ${value === null ? null : value.total === 0
-            ? html`<p class="empty">Nobody is subscribed. A program that subscribes, an application, or this page itself appears here.</p>`
-            : html`<p class="note">${value.total.toLocaleString("en")} in total${value.total > value.subscriptions.length ? `; the oldest ${value.subscriptions.length.toLocaleString("en")} are shown` : ""}. Queries of the class “re-evaluated” run again at each change that may affect them; all others follow the change itself.</p>
+            ? html`<p class="empty">${t("subscriptions.empty")}</p>`
+            : html`<p class="note">${t("subscriptions.total", { count: value.total })}${value.total > value.subscriptions.length ? t("subscriptions.oldest", { count: value.subscriptions.length }) : ""}. ${t("subscriptions.classes")}</p>
             <ul class="list">${value.subscriptions.map((one) => html`<${Item} key=${one.spuid} one=${one} />`)}</ul>
-            ${value.total > value.subscriptions.length && limit === FEW ? html`<p><button onClick=${more}>Show up to ${MANY.toLocaleString("en")}</button></p>` : null}`}`;
+            ${value.total > value.subscriptions.length && limit === FEW ? html`<p><button onClick=${more}>${t("timers.upTo", { count: MANY })}</button></p>` : null}`}`;
 }

@@ -4,7 +4,8 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { listing, request } from "../gateway.js";
 import { html } from "../html.js";
 import { Failure, Head, usePolled, useTick } from "../parts.js";
-import { begun, clockTime, cut, duration } from "../terms.js";
+import { begun, cut, duration } from "../terms.js";
+import { clockTime, rich, t } from "../texts.js";
 
 const POLL_MS = 2000;
 const FEW = 100, MANY = 1000;
@@ -39,28 +40,28 @@ function Cancelling({ timer, done }) {
         }
     };
     return html`<dialog ref=${dialog} aria-labelledby="cancel-title" onCancel=${() => finish(false)} onClose=${() => finish(false)}>
-        <h2 id="cancel-title">Cancel this timer?</h2>
-        <p>The update will not run. This cannot be undone.</p>
+        <h2 id="cancel-title">${t("timers.cancelTitle")}</h2>
+        <p>${t("timers.cancelText")}</p>
         <pre class="clip">${begun(timer.update, timer.update_characters)}</pre>
         <${Failure} error=${error} />
         <div class="actions">
-            <button class="danger" onClick=${cancel}>Cancel the timer</button>
-            <button autofocus onClick=${() => finish(false)}>Keep it</button>
+            <button class="danger" onClick=${cancel}>${t("timers.cancelIt")}</button>
+            <button autofocus onClick=${() => finish(false)}>${t("timers.keep")}</button>
         </div>
     </dialog>`;
 }
 
 function Timer({ timer, loaded, choose }) {
     const { left, share } = remaining(timer, loaded);
-    const state = timer.state === "pending" && left !== null ? (left <= 0 ? "due" : duration(left + 0.999)) : timer.state;
+    const state = timer.state === "pending" && left !== null ? (left <= 0 ? t("timers.isDue") : duration(left + 0.999)) : t(timer.state === "late" ? "timers.late" : "timers.waiting");
     return html`<li class="item">
         <div class="line">
             <strong class="left">${state}</strong>
-            <span class="note">due <time datetime=${timer.due}>${clockTime(new Date(timer.due))}</time>${timer.cause ? html` · set by <bdi>${cut(causeText(timer.cause), 80)}</bdi>` : null}${timer.client ? html` · client <bdi>${cut(timer.client, 80)}</bdi>` : null}</span>
-            <button onClick=${() => choose(timer)} aria-label=${`Cancel the timer that is due at ${clockTime(new Date(timer.due))}`}>Cancel…</button>
+            <span class="note">${rich("timers.due", { time: html`<time datetime=${timer.due}>${clockTime(timer.due)}</time>` })}${timer.cause ? html` · ${rich("timers.setBy", { cause: html`<bdi>${cut(causeText(timer.cause), 80)}</bdi>` })}` : null}${timer.client ? html` · ${rich("timers.client", { name: html`<bdi>${cut(timer.client, 80)}</bdi>` })}` : null}</span>
+            <button onClick=${() => choose(timer)} aria-label=${t("timers.cancelAt", { time: clockTime(timer.due) })}>${t("timers.cancel")}</button>
         </div>
         <progress max="1" value=${share} aria-hidden="true"></progress>
-        <details><summary>Update</summary><pre class="clip">${begun(timer.update, timer.update_characters)}</pre></details>
+        <details><summary>${t("timers.update")}</summary><pre class="clip">${begun(timer.update, timer.update_characters)}</pre></details>
     </li>`;
 }
 
@@ -82,16 +83,16 @@ export function Timers() {
     const done = (cancelled) => {
         setChosen(null);
         if (!cancelled) return;
-        setSaid("The timer was cancelled.");
+        setSaid(t("timers.cancelled"));
         reload();
     };
-    return html`<${Head} title="Timers" view="timers" />
+    return html`<${Head} title=${t("view.timers")} view="timers" />
         <${Failure} error=${error} />
         <p class="hidden" role="status">${said}</p>
         ${value === null ? null : value.total === 0
-            ? html`<p class="empty">No timer is pending. An update with a delay, such as “switch off in 30 s”, appears here until it runs.</p>`
-            : html`<p class="note">${value.total.toLocaleString("en")} pending${value.total > value.delayed.length ? `; the next ${value.delayed.length} are shown` : ""}</p>
+            ? html`<p class="empty">${t("timers.empty")}</p>`
+            : html`<p class="note">${t("timers.pending", { count: value.total })}${value.total > value.delayed.length ? t("timers.next", { count: value.delayed.length }) : ""}</p>
                 <ul class="list">${value.delayed.map((timer) => html`<${Timer} key=${timer.id} timer=${timer} loaded=${value.at} choose=${setChosen} />`)}</ul>
-                ${value.total > value.delayed.length && limit === FEW ? html`<p><button onClick=${more}>Show up to ${MANY.toLocaleString("en")}</button></p>` : null}`}
+                ${value.total > value.delayed.length && limit === FEW ? html`<p><button onClick=${more}>${t("timers.upTo", { count: MANY })}</button></p>` : null}`}
         ${chosen ? html`<${Cancelling} timer=${chosen} done=${done} />` : null}`;
 }
