@@ -7,7 +7,6 @@ adapter sends to the address that was checked.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ipaddress
 import socket
@@ -126,6 +125,8 @@ async def _addresses(host: str, port: int, kind: socket.SocketKind) -> list[Addr
     """Raises UpstreamError."""
     with contextlib.suppress(ValueError):
         return [ipaddress.ip_address(host)]  # without a thread
+    import asyncio  # commands load this module for its settings and have no event loop
+
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=kind)
     except (OSError, UnicodeError) as error:

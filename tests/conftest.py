@@ -28,14 +28,19 @@ from tests.support.amounts import AMOUNTS, Amounts
 from tests.support.forked_workers import ForkedWorkers, add_option
 from tests.support.times_report import TestTimes, last_seconds
 
+_CONTAINERS = ("tests/systemd/test_services.py", "tests/systemd/test_versions.py")
+"""Their containers have one cgroup, that of the process, so one process runs them."""
 _HOSTILE = "tests/faults/test_hostile_messages.py"
 _WORKERS = ("tests/gateway/workers/test_ad_hoc.py", "tests/whole_gateway/workers/test_ad_hoc.py")
 _MQTT = ("tests/adapters/mqtt/test_silence.py", "tests/adapters/test_mqtt_adapter.py")
 _LOSSY = "tests/adapters/coap/test_lossy_lamps.py"
 _DOORS = ("tests/whole_gateway/security/test_access_at_doors.py", "tests/whole_gateway/gates/test_websocket_memory.py")
 _LONGEST = (
-    # The first ones are groups of minutes in the fault tier: one that begins last keeps a core alone.
-    *(_HOSTILE, "tests/faults/", "tests/systemd/", "tests/packaging/", *_DOORS, _LOSSY, "tests/e2e/"),
+    # One process has both containers, one after the other: minutes that nobody can share. The next ones are groups of
+    # minutes in the fault tier, too: one that begins last keeps a core alone.
+    *(*_CONTAINERS, _HOSTILE, "tests/faults/test_kills.py"),
+    *("tests/faults/test_clock_kills.py", "tests/faults/test_house_hours.py", "tests/faults/test_power_cuts.py"),
+    *("tests/faults/", "tests/systemd/", "tests/packaging/", *_DOORS, _LOSSY, "tests/e2e/"),
     *("tests/examples/", *_MQTT, *_WORKERS, "tests/benchmarks/", "tests/w3c/", "tests/properties/"),
 )
 """What takes long begins first, in this order, where no earlier run has told how long it takes."""
@@ -44,8 +49,6 @@ _APART = ("tests/faults/", "tests/properties/", "tests/benchmarks/test_sub_engin
 
 _DEFAULT_PORTS = ("tests/e2e/test_demo.py", "tests/e2e/test_demo_keys.py", "tests/packaging/test_wheel.py")
 """They start a gateway on the ports of the settings' defaults, so one process runs them."""
-_CONTAINERS = ("tests/systemd/test_services.py", "tests/systemd/test_versions.py")
-"""Their containers have one cgroup, that of the process, so one process runs them."""
 _PARSING = ("tests/test_architecture.py", "tests/test_shape.py", "tests/test_docs.py")
 """They parse every module, so one process runs them."""
 _FLEET = "tests/cloud_sync/fleet/"

@@ -13,12 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.change_log import Followed, Record, check, decode
-from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import (
     ChangeLogError,
     ConfigurationError,
@@ -34,6 +34,9 @@ from lamplighter.gateway.log.snapshots import Place, Snapshot, label, place_of, 
 from lamplighter.gateway.state.delayed import DelayedUpdates, at_moment
 from lamplighter.gateway.state.knowledge import Knowledge
 from lamplighter.gateway.state.resumption import Retained, outlives_process, visible_graphs
+
+if TYPE_CHECKING:
+    from lamplighter.engine.core import Engine
 
 _TRIES = 100  # how often files may disappear without one more record being read
 _SHOWN_MAX = 100
@@ -94,6 +97,8 @@ class Replay:
         self._clear()
 
     def _clear(self) -> None:
+        from lamplighter.engine.core import Engine  # most commands on the log replay nothing
+
         self.engine = Engine()
         self.knowledge = Knowledge(self._clock, _Subscriptions(self.engine, wanted=self._subscriptions))
         self.place: Place = (1, 0)

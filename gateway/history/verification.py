@@ -20,12 +20,12 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.client.files import json_document, read_file, read_text
-from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
 from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Quad
@@ -37,6 +37,9 @@ from lamplighter.gateway.log.reader import LogReader
 from lamplighter.gateway.log.retention import Shipped
 from lamplighter.gateway.log.snapshots import Place, Snapshot, label, place_of, read_snapshot
 from lamplighter.gateway.state.knowledge import SnapshotState, snapshot_state
+
+if TYPE_CHECKING:
+    from lamplighter.engine.core import Engine
 
 _SHOWN_MAX = 3
 _REMOVE_IT = "remove it; its records are then shipped again"
@@ -211,6 +214,8 @@ class _Verification:
             )
 
     def _compare(self, snapshot: Snapshot, replay: Replay) -> None:
+        from lamplighter.engine.core import Engine  # as a replay does
+
         self._findings.reading(snapshot.path)
         other = Engine()
         try:

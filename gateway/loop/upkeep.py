@@ -63,6 +63,11 @@ class Upkeep:
         """How often the whole store was audited."""
         return self._auditor.rounds
 
+    @property
+    def backlog(self) -> int:
+        """How much waits for its turn: a renewal, replaced stores, a search for garbage, memory to give back."""
+        return self._store.renewing + len(self._retired) + self._frozen + self._loose
+
     def large_work_ended(self) -> None:
         """Much memory may be free and still belong to the process."""
         self._loose = True

@@ -102,12 +102,15 @@ S = TypeVar("S", bound=Subscriber)
 
 
 class Audited(Protocol):
-    """The audit of index and store (`gateway.loop.upkeep`). rounds: complete ones."""
+    """Upkeep and its audit (`gateway.loop.upkeep`). rounds: complete audits; backlog: works that wait."""
 
     findings: int
 
     @property
     def rounds(self) -> int: ...
+
+    @property
+    def backlog(self) -> int: ...
 
 
 class QueueFigures(Protocol):
@@ -271,6 +274,7 @@ class Figures(Generic[S]):
                 "secure": self.secure,
                 "addresses": dict(self.addresses),
                 "loop_held_ms": timings.loop_held.members(),
+                "upkeep_backlog": parts.upkeep.backlog,
                 **_process(),
             },
             "scheduler": self._scheduler(),

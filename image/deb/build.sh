@@ -3,6 +3,7 @@
 #
 #   ARCH     amd64 or arm64; this machine's by default. Nothing of another architecture is run.
 #   PYTHON   3.11 (Debian 12) or 3.13 (Debian 13); that of this machine's release by default
+#   LEVEL    of the compression, 12 by default
 #
 # Versions and hashes are those of the committed requirements-cloud.lock, or it ends.
 set -euo pipefail
@@ -111,5 +112,5 @@ sed -e "s/@VERSION@/$version+deb$release/" -e "s/@ARCH@/$arch/" -e "s/@PYTHON@/$
     "$here/control.in" > "$tree/DEBIAN/control"
 (cd "$tree" && find . -path ./DEBIAN -prune -o -type f -printf '%P\n' | sort | xargs -d '\n' md5sum) > "$work/md5sums"
 mv "$work/md5sums" "$tree/DEBIAN/md5sums"
-dpkg-deb --build --root-owner-group -Zzstd -z12 "$tree" "$output" > /dev/null
+dpkg-deb --build --root-owner-group -Zzstd "-z${LEVEL:-12}" "$tree" "$output" > /dev/null
 say "$output, $(du -k "$output" | cut -f 1) KB, installed $size KB"

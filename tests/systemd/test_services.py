@@ -17,7 +17,7 @@ import pytest
 from tests.support.components import missing, require_command
 from tests.support.places import ROOT
 from tests.support.units import UNITS
-from tests.systemd.machine import Machine, built_package, rebuild, run
+from tests.systemd.machine import Machine, built_package, rebuild, run, with_bytecode
 
 pytestmark = pytest.mark.faults
 
@@ -56,7 +56,9 @@ def package() -> Path:
 @pytest.fixture(scope="module")
 def machine(package: Path) -> Iterator[Machine]:
     machine = Machine("services")
-    run("cp", str(package), str(machine.root / "root/lamplighter.deb"))
+    # As it is shipped, for `test_installed_it_runs`, and one that compiles nothing at each of the other installations.
+    run("cp", str(package), str(machine.root / "root/shipped.deb"))
+    rebuild(package, machine.root / "root/lamplighter.deb", "", with_bytecode)
     machine.put("/root/connecting.py", CONNECTING)
     # The units' own minute would be waited for twice.
     drop_in = f"[Service]\nWatchdogSec={WATCHDOG_S}\n"
@@ -96,6 +98,7 @@ def test_an_upgrade_from_conffiles_asks_nothing(machine: Machine, package: Path)
         run("cp", "-r", f"{tree / BROUGHT}/.", str(tree / "etc/lamplighter"))
         run("rm", "-r", str(tree / BROUGHT))
         files = [path for path in (tree / "etc/lamplighter").rglob("*") if path.is_file()]
+        with_bytecode(tree)
         (tree / "DEBIAN/conffiles").write_text("".join(f"/{path.relative_to(tree)}\n" for path in files))
         (tree / "etc/lamplighter/mapping/street.toml").write_text("# old\n")
 
@@ -114,7 +117,8 @@ def test_an_upgrade_from_conffiles_asks_nothing(machine: Machine, package: Path)
 
 
 def test_installed_it_runs(machine: Machine) -> None:
-    machine("dpkg --install /root/lamplighter.deb")
+    machine("dpkg --install /root/shipped.deb")
+    assert machine("find /usr/lib/lamplighter/lib -name '__main__.cpython-*.pyc' -path '*/gateway/*'") != ""
     machine("systemctl daemon-reload; systemctl restart lamplighter-gateway")
     machine.wait(lambda: all_is_well(machine), 60, "the services")
     # The clock is that of the machine which runs the tests.
@@ -291,6 +295,7 @@ def test_an_upgrade_keeps_what_was_edited(machine: Machine, package: Path) -> No
         for name in ("lamplighter.toml", "mapping/street.toml"):
             file = tree / BROUGHT / name
             file.write_text(file.read_text() + "# new\n")
+        with_bytecode(tree)
 
     rebuild(package, machine.root / "root/next.deb", "99", with_news)
     machine("systemctl disable --now lamplighter-coap 2>&1; systemctl stop lamplighter-sync.timer")

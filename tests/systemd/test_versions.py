@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from tests.support.components import missing, require_command
 from tests.support.every_feature import EveryFeature, configure, put_receiver
 from tests.support.places import ROOT
 from tests.support.previous_version import previous_tree
-from tests.systemd.machine import Machine, built_package, rebuild, run
+from tests.systemd.machine import Machine, built_package, rebuild, run, with_bytecode
 
 pytestmark = pytest.mark.faults
 
@@ -36,33 +35,27 @@ def machine() -> Iterator[Machine]:
     packages = {"new": built_package(ROOT), "old": built_package(previous_tree())}
     machine = Machine("versions")
     for name, package in packages.items():
-        rebuild(package, machine.root / f"root/{name}.deb", "", with_bytecode)
+        rebuild(package, machine.root / f"root/{name}.deb", "", without_cloud)
     yield machine
     machine.end()
 
 
-def with_bytecode(tree: Path) -> None:
-    """Each installation would compile all dependencies. Those for destinations in the cloud are left out."""
-    library = tree / "usr/lib/lamplighter/lib"
+def without_cloud(tree: Path) -> None:
+    """With its bytecode, and without what destinations in the cloud need, which would be unpacked each time."""
     for name in ("aiobotocore", "aiohttp", "botocore", "nacl", "paramiko"):
-        for folder in library.glob(f"python3*/site-packages/{name}"):
+        for folder in (tree / "usr/lib/lamplighter/lib").glob(f"python3*/site-packages/{name}"):
             run("rm", "-r", str(folder))
-    run(sys.executable, "-m", "compileall", "-q", "-j", "0", "-s", str(tree), "-p", "/", str(library))
-    for script in ("postinst", "prerm"):
-        lines = (tree / "DEBIAN" / script).read_text().splitlines(keepends=True)
-        others = [line for line in lines if "compileall" not in line and "__pycache__" not in line]
-        assert len(others) == len(lines) - 1
-        (tree / "DEBIAN" / script).write_text("".join(others))
+    with_bytecode(tree)
 
 
 def install(machine: Machine, package: str) -> None:
     """A version, asked nothing; returns when its services run."""
-    machine(f"dpkg --force-unsafe-io --install /root/{package}.deb < /dev/null 2>&1")
+    machine(f"dpkg --install /root/{package}.deb < /dev/null 2>&1")
     machine.wait(lambda: all(machine.show(one, "ActiveState") == "active" for one in SERVICES), 60, "the services")
 
 
 def test_five_times_forward_and_back_nothing_is_lost(machine: Machine) -> None:
-    machine("dpkg --force-unsafe-io --install /root/old.deb 2>&1")
+    machine("dpkg --install /root/old.deb 2>&1")
     # Edited, so that it is neither replaced nor asked about.
     text = (machine.root / SETTINGS[1:]).read_text()
     text = text.replace('host = ""', 'host = "127.0.0.1"')
@@ -139,9 +132,7 @@ def test_an_adapter_that_cannot_start_is_described_by_its_own_words(machine: Mac
     machine.wait(lambda: machine.show("lamplighter-mqtt", "ActiveState") == "active", 60, "the adapter")
 
 
-UNATTENDED = (
-    "DEBIAN_FRONTEND=noninteractive apt-get install --yes --allow-downgrades -o Dpkg::Options::=--force-unsafe-io"
-)
+UNATTENDED = "DEBIAN_FRONTEND=noninteractive apt-get install --yes --allow-downgrades"
 EDITED = (SETTINGS, f"{FOLDER}/mapping/street.toml", f"{FOLDER}/apps/smart-lighting.jsap")
 
 

@@ -104,6 +104,7 @@ def test_a_replaced_store_is_let_go_when_it_is_quiet_or_has_waited_long(monkeypa
         return weakref.ref(native)
 
     old = retired()
+    assert keeper.backlog == 1
     keeper.turn(quiet=False)
     gc.collect()
     assert old() is not None
@@ -222,13 +223,19 @@ def test_garbage_of_long_works_is_collected_when_it_is_quiet_or_has_waited_long(
 ) -> None:
     monkeypatch.setattr(lamplighter.gateway.loop.upkeep, "COLLECTION_SHARE", float("inf"))
     keeper, _ = upkeep(Engine())
+    assert keeper.backlog == 0
     cycle = frozen_garbage(keeper)
     gc.collect()
     assert cycle() is not None
     keeper.turn(quiet=False)
     assert cycle() is not None
+    assert keeper.backlog == 1, "garbage waits; the memory was given back"
     keeper.turn(quiet=True)
     assert cycle() is None
+    assert keeper.backlog == 1, "that of the garbage is to be given back"
+    for _ in range(TRIM_TURNS_MIN):
+        keeper.turn(quiet=True)
+    assert keeper.backlog == 0
     cycle = frozen_garbage(keeper)
     for _ in range(QUIET_TURNS_MAX):
         assert cycle() is not None

@@ -120,6 +120,14 @@ def test_a_command_that_reads_the_settings_loads_no_mapping_rules(tmp_path: Path
     assert {*unneeded, *GATEWAY - {"lamplighter.adapters.mapping", "lamplighter.gateway.settings"}} & loaded == set()
 
 
+@pytest.mark.parametrize("words", [["log", "show"], ["new-epoch"]], ids=lambda words: words[0])
+def test_a_command_on_the_log_loads_neither_the_engine_nor_an_event_loop(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    loaded = _loaded(tmp_path, *words, "--data", str(tmp_path / "data"))
+    assert "lamplighter.gateway.history.records" in loaded
+    assert {"asyncio", "lamplighter.engine.core", "lamplighter.engine.sparql.algebra"} & loaded == set()
+
+
 def test_a_check_loads_neither_the_loop_nor_the_handlers_of_the_gates(tmp_path: Path) -> None:
     config = tmp_path / "lamplighter.toml"
     config.write_text("[http]\nport = 1\n")
