@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from paho.mqtt.client import MQTTMessage
 
 from lamplighter.adapters.mqtt.connection import BrokerConnection, Canary
 from lamplighter.adapters.mqtt.credentials import read_credentials
+from lamplighter.adapters.mqtt.link import Publish
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.client.files import read_file
 from lamplighter.engine.core import Notification, Subscription
@@ -165,7 +165,7 @@ class _Listener:
     def on_subscribed(self, connection: BrokerConnection, filters: Sequence[str], refused: Sequence[str]) -> None:
         """Nothing is subscribed to."""
 
-    def on_message(self, connection: BrokerConnection, message: MQTTMessage) -> None:
+    def on_message(self, connection: BrokerConnection, message: Publish) -> None:
         """None comes."""
 
     def on_drained(self, connection: BrokerConnection) -> None:
