@@ -64,18 +64,18 @@ class Watchdog:
     def run(self) -> None:
         own = threading.get_native_id()
         while True:
-            frames = sys._current_frames()
             at = time.monotonic()
+            # Before anything lets others run: the last reference to a frame, and to what it has, must not be this one.
+            found = {ident: _stack(frame) for ident, frame in sys._current_frames().items()}
             for thread in threading.enumerate():
-                if thread.native_id is None or thread.native_id == own or thread.ident not in frames:
+                if thread.native_id is None or thread.native_id == own or thread.ident not in found:
                     continue
                 with suppress(OSError):
                     spent = int(Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()[0])
                     ms = (spent - self._busy_ns.get(thread.native_id, 0)) / 1e6
                     if ms > 0.5:
                         self._busy_ns[thread.native_id] = spent
-                        self.samples.append(_Sample(at, thread.name, ms, _stack(frames[thread.ident])))
-            del frames
+                        self.samples.append(_Sample(at, thread.name, ms, found[thread.ident]))
             time.sleep(SAMPLE_S)
 
     def answer(self, listener: socket.socket) -> None:
