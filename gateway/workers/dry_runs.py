@@ -37,6 +37,7 @@ from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import GatewayError, LimitExceededError
 from lamplighter.engine.matching.aggregates import AGGREGATES
 from lamplighter.engine.matching.costs import Costs
+from lamplighter.engine.protocol import characters
 from lamplighter.engine.sparql.algebra import (
     Aggregate,
     Constant,
@@ -351,16 +352,26 @@ class DryRuns:
                 _key(text, *dataset, _names(access.subscribe)),
                 None if shape is None else replace(shape, linear=False),  # the number of rows counts, too
                 [text],
-                TrialWork(lambda now: self.check_rows(subscribe().first)),
+                TrialWork(lambda now: self.check_first(subscribe().first)),
             )
         return None
 
-    def check_rows(self, first: Bag) -> None:
+    def check_first(self, first: Bag) -> None:
         """Raises LimitExceededError for a first result that is too long."""
         if len(first) > self.limits.first_result_rows_max:
             raise LimitExceededError(
                 f"the first result has more than limits.first_result_rows_max = {self.limits.first_result_rows_max} "
                 "rows; narrow the subscription down"
+            )
+        self.check_characters("the first result", first)
+
+    def check_characters(self, what: str, *bags: Bag) -> None:
+        """Raises LimitExceededError for results that would be too long a text."""
+        most = self.limits.result_characters_max
+        if sum(map(characters, bags)) > most:
+            raise LimitExceededError(
+                f"{what} has more than limits.result_characters_max = {most} characters of terms, where a term counts "
+                "in each row that has it; select fewer variables, or narrow the subscription down"
             )
 
     def risky(self, text: str) -> bool:

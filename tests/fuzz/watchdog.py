@@ -6,8 +6,11 @@ what held its loop by its own figures (`holds`).
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
+import os
+import re
 import socket
 import sys
 import threading
@@ -16,7 +19,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 from lamplighter.gateway.__main__ import main as gateway
@@ -65,8 +67,7 @@ class Watchdog:
         own = threading.get_native_id()
         while True:
             at = time.monotonic()
-            # Before anything lets others run: the last reference to a frame, and to what it has, must not be this one.
-            found = {ident: _stack(frame) for ident, frame in sys._current_frames().items()}
+            found = _stacks()
             for thread in threading.enumerate():
                 if thread.native_id is None or thread.native_id == own or thread.ident not in found:
                     continue
@@ -107,13 +108,24 @@ class Watchdog:
         LoopHoldTimer.note_busiest = noted  # type: ignore[method-assign]
 
 
-def _stack(frame: FrameType | None) -> tuple[str, ...]:
-    found = []
-    while frame is not None and len(found) < STACK_MAX:
-        code = frame.f_code
-        found.append(f"{'/'.join(code.co_filename.split('/')[-2:])}:{frame.f_lineno} {code.co_name}")
-        frame = frame.f_back
-    return tuple(found)
+_DUMP = os.memfd_create("stacks")
+_THREAD = re.compile(r"(?:Current thread|Thread) 0x([0-9a-f]+) \(most recent call first\):")
+_FRAME = re.compile(r'  File "(?:.*/)?([^"/]+/[^"/]+)", line ([0-9]+) in (.*)')
+
+
+def _stacks() -> dict[int, tuple[str, ...]]:
+    """The stacks of all threads, the innermost call first. A frame object of each would keep what the frame has, and
+    drop it in this thread."""
+    os.ftruncate(_DUMP, 0)
+    os.lseek(_DUMP, 0, os.SEEK_SET)
+    faulthandler.dump_traceback(_DUMP)
+    stacks: dict[int, list[str]] = {}
+    for line in os.pread(_DUMP, 1 << 20, 0).decode(errors="replace").splitlines():
+        if (thread := _THREAD.match(line)) is not None:
+            stack = stacks[int(thread[1], 16)] = []
+        elif (frame := _FRAME.match(line)) is not None and len(stack) < STACK_MAX:
+            stack.append(f"{frame[1]}:{frame[2]} {frame[3]}")
+    return {ident: tuple(stack) for ident, stack in stacks.items()}
 
 
 def _merged(samples: list[_Sample]) -> Iterator[dict[str, Any]]:

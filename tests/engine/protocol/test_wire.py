@@ -35,7 +35,6 @@ from lamplighter.engine.protocol import (
     error_members,
     error_message,
     graph_names,
-    is_long,
     notification_message,
     refusal_message,
     requests,
@@ -337,4 +336,5 @@ def test_a_result_is_long_by_its_values_or_by_their_length(
     rows: int, columns: int, characters: int, long: bool
 ) -> None:
     row = (f'"{"x" * characters}"',) * columns
-    assert is_long(Bag([f"v{number}" for number in range(columns)], [row] * rows)) is long
+    bag, nothing = Bag([f"v{number}" for number in range(columns)], [row] * rows), Bag([])
+    assert Results(bag, nothing).is_long is Results(nothing, bag).is_long is long
