@@ -32,7 +32,7 @@ from lamplighter.gateway.loop.scheduler import Scheduler
 from lamplighter.gateway.loop.subscribers import Subscribers
 from lamplighter.gateway.loop.time_slicer import SLICE_S, LongError, TimeSlicer
 from lamplighter.gateway.monitoring.timings import Timings
-from lamplighter.gateway.workers.dry_runs import ATTEMPTS_MAX, Breath
+from lamplighter.gateway.workers.dry_runs import ATTEMPTS_MAX, Breath, IndexJob
 
 logger = EventLogger(__name__)
 
@@ -146,6 +146,8 @@ class TaskExecutor:
     async def _take(self, task: Task, tasks: asyncio.TaskGroup) -> None:
         """Runs a task, begins its dry run, or refuses it. Its outcome goes out with the group."""
         kind, ledger = task.kind, self._ledger
+        if isinstance(task.dry_run, IndexJob):
+            task.dry_run = None  # more may be to be indexed
         if task.error is None and task.dry_run is None and kind.check is not None:
             try:
                 begun = process_time()

@@ -53,7 +53,7 @@ from lamplighter.gateway.state.resumption import (
     ResumeFailure,
     digits,
 )
-from lamplighter.gateway.workers.dry_runs import DryRun, DryRuns
+from lamplighter.gateway.workers.dry_runs import DryRun, DryRuns, IndexJob
 
 logger = EventLogger(__name__)
 
@@ -207,7 +207,7 @@ class Subscribers:
         keep_us, keep = (0, None) if call.resume is None else self.resumables.grant(call.resume.keep)
         return self._queue.submit(QueuedSubscription(call, keep_us, keep, call.caller, lane, priority))
 
-    def check_subscription(self, asked: QueuedSubscription) -> DryRun | None:
+    def check_subscription(self, asked: QueuedSubscription) -> DryRun | IndexJob | None:
         """What has to pass before it begins, None where nothing has to. Raises AccessDeniedError."""
         call, sequence = asked.call, None if asked.call.resume is None else asked.call.resume.sequence
         access = self._current.access(call.caller)

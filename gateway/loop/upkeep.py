@@ -50,6 +50,7 @@ class Upkeep:
 
     def __init__(self, engine: Engine, failed: Callable[[str], None]) -> None:
         self._store = engine.store
+        self._cts = engine.cts
         self._auditor = Auditor(engine.store, engine.cts)
         self._failed = failed
         self._count = 16
@@ -95,6 +96,7 @@ class Upkeep:
     def turn(self, quiet: bool) -> float:
         """Does a little; returns the seconds until the next turn. quiet: nobody has asked for anything of late."""
         start = perf_counter()
+        self._cts.forget_filled()
         self._retired_turns += bool(self._retired)
         many = len(self._retired) > RETIRED_MAX
         if self._retired and (quiet or many or self._retired_turns >= QUIET_TURNS_MAX):
