@@ -542,7 +542,8 @@ class EngineClient:
             raise ValueError(f"a message {_TOO_LONG}")
         ended = self._by_spuid.pop(long.spuid, None) or self._subscriptions.get(long.alias)
         if ended is None:
-            return {"notification": {"spuid": long.spuid, "alias": long.alias, "sequence": 0}}  # nobody waits for it
+            head = {"spuid": long.spuid, "alias": long.alias, "sequence": long.sequence}
+            return {"notification": head}  # nobody waits for it
         ended.spuid = long.spuid
         ended.end(LimitExceededError(f"a result of the subscription {_TOO_LONG}; narrow the query down"))
         return {"": {"alias": ended.alias}}

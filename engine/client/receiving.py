@@ -17,14 +17,14 @@ from websockets.frames import CloseCode
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 # Bytes of a message, and of one fragment. The fragments of a longer message are counted by `received`.
 SIZES = None, MESSAGE_BYTES_MAX
-# What a message may have done that ends the connection, of either side: a retry does not mend it.
+# What a message may have done that ends the connection, of either side: a retry does not mend it. 1011 is also that of
+# a peer that does not answer pings.
 _CODES_OF_MESSAGES = frozenset(
     {
         CloseCode.PROTOCOL_ERROR,
         CloseCode.UNSUPPORTED_DATA,
         CloseCode.INVALID_DATA,
         CloseCode.MESSAGE_TOO_BIG,
-        CloseCode.INTERNAL_ERROR,
     }
 )
 # The members that precede the results, as a gateway writes them.
@@ -32,12 +32,13 @@ _HEAD = re.compile(rb'\{"(answer|notification)":(\{(?:"(?:spuid|alias|sequence)"
 
 
 class LongMessage(NamedTuple):
-    """A message that was too long to be kept. kind: "answer" or "notification"; spuid, alias: of its head. All are
-    empty where that is not understood."""
+    """A message that was too long to be kept. kind: "answer" or "notification"; spuid, alias, sequence: of its head.
+    The texts are empty where that is not understood."""
 
     kind: str = ""
     spuid: str = ""
     alias: str = ""
+    sequence: int = 0
 
 
 # Bytes of a long message that are looked at.
@@ -61,7 +62,9 @@ def _long_message(head: bytes) -> LongMessage:
     if found is None:
         return LongMessage()
     members = msgspec.json.decode(found[2][:-1] + b"}")
-    return LongMessage(found[1].decode(), members.get("spuid", ""), members.get("alias", ""))
+    return LongMessage(
+        found[1].decode(), members.get("spuid", ""), members.get("alias", ""), members.get("sequence", 0)
+    )
 
 
 def fault_of_message(error: Exception) -> bool:

@@ -119,6 +119,8 @@ class EventStream(Response):
                 if overflowed.done():
                     reason = self.outbox.exceeded
                     logger.warning("client disconnected", peer=self.name, reason="too slow", exceeded=reason)
+                    body = b": %b is reached: read faster, or subscribe to less\n\n" % reason.encode()
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
                     break
                 body = _HEARTBEAT
                 if event.done():
