@@ -166,6 +166,8 @@ class Cts:
         if filling is None:
             assert self._batches_of is not None
             filling = self.filling[predicate] = Filling(predicate, self._batches_of, by_object=by_object)
+            # Only as long as something is filled, since each quad of a commit comes here.
+            self.__dict__.update(add=self._add_noted, remove=self._remove_noted)
         return filling.fill_some()
 
     def forget_filled(self) -> None:
@@ -174,13 +176,26 @@ class Cts:
             for predicate, filling in list(self.filling.items()):
                 filling.turns += 1
                 if filling.turns > FILLED_TURNS_MAX:
-                    del self.filling[predicate]
+                    self._forget(predicate)
 
     def stop_filling(self, predicate: Term | None) -> None:
         """Drops what is filled in part: nobody fills it any more."""
         filling = self.filling.get(predicate)
         if filling is not None and not filling.done:
-            del self.filling[predicate]
+            self._forget(predicate)
+
+    def _forget(self, predicate: Term | None) -> None:
+        del self.filling[predicate]
+        if not self.filling:
+            del self.__dict__["add"], self.__dict__["remove"]
+
+    def _add_noted(self, quad: Quad) -> None:
+        self._note(quad, True)
+        Cts.add(self, quad)
+
+    def _remove_noted(self, quad: Quad) -> None:
+        self._note(quad, False)
+        Cts.remove(self, quad)
 
     def _note(self, quad: Quad, added: bool) -> None:
         """Tells the fillings of a change."""
@@ -206,8 +221,6 @@ class Cts:
     # --- the dataset changes ---
 
     def add(self, quad: Quad) -> None:
-        if self.filling:
-            self._note(quad, True)
         s, p, o, g = quad
         tables = self.tables.get(p)
         if tables is None:
@@ -225,8 +238,6 @@ class Cts:
             table.add(s, o)
 
     def remove(self, quad: Quad) -> None:
-        if self.filling:
-            self._note(quad, False)
         s, p, o, g = quad
         tables = self.tables.get(p)
         if tables is None:

@@ -43,6 +43,8 @@ SESSION_S = 90.0
 """A gateway is replaced after that, and after each hold, since the longest one is what it remembers."""
 WAIT_S = 120.0
 KEPT = Path("build/fuzz")
+IDLE_S = 2.0
+"""A gateway may close a connection that is not used for a while."""
 CALLS_MAX = 12
 """Calls before the one that is told, which are kept with it."""
 _MCP = "2026-07-28"
@@ -163,6 +165,7 @@ class Doors:
     receiver: HttpReceiver
     random: Random
     _number: int = 0
+    _used: float = 0.0  # when the connection had an answer last
     _http: http.client.HTTPConnection = field(init=False)
     _socket: Socket = field(init=False)
     _messages: deque[bytes] = field(default_factory=deque)
@@ -179,9 +182,12 @@ class Doors:
     def request(self, method: str, target: str, body: bytes = b"", **headers: str) -> Any:
         """The body of an answer, as JSON if it is. Raises RefusedError."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if time.monotonic() - self._used > IDLE_S:
+            self._http.close()  # it is opened again
         self._http.request(method, target, body, named)
         answer = self._http.getresponse()
         content = answer.read()
+        self._used = time.monotonic()
         if answer.status >= 400:
             found: Any = {}
             with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Long results of subscriptions: others have their turn while data is indexed and text is made, and both have limits."""
+"""Long results of subscriptions: others have their turn while data is indexed and text is made; both are limited."""
 
 from __future__ import annotations
 
