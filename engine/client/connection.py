@@ -39,7 +39,7 @@ from lamplighter.engine.client.messages import (
 from lamplighter.engine.client.receiving import (
     MESSAGE_BYTES_MAX,
     SIZES,
-    LongMessage,
+    DroppedMessage,
     fault_of_message,
     received,
 )
@@ -457,7 +457,7 @@ class EngineClient:
                     text = await received(socket)
                 except ConnectionClosedOK:
                     return
-                message = self._take_long(text) if isinstance(text, LongMessage) else msgspec.json.decode(text)
+                message = self._take_dropped(text) if isinstance(text, DroppedMessage) else msgspec.json.decode(text)
                 first = message.get("notification", {})
                 if first.get("sequence") == 0 and "alias" in first and first["alias"] not in self._subscriptions:
                     # The subscription was ended before its spuid was known.
@@ -531,20 +531,20 @@ class EngineClient:
         elif isinstance(asked, str) and asked in self._subscriptions:
             self._subscriptions[asked].end(error)
 
-    def _take_long(self, long: LongMessage) -> dict[str, Any]:
+    def _take_dropped(self, dropped: DroppedMessage) -> dict[str, Any]:
         """Tells whom a message was for that it is too long, and returns what is left of it. Raises ValueError where
         that is not known."""
-        if long.kind == "answer":
+        if dropped.kind == "answer":
             cure = "ask for fewer rows by LIMIT and OFFSET, or over HTTP"
-            self._answer(long.alias, LimitExceededError(f"the answer {_TOO_LONG}; {cure}"))
-            return {"answer": {"alias": long.alias}}
-        if not long.kind:
+            self._answer(dropped.alias, LimitExceededError(f"the answer {_TOO_LONG}; {cure}"))
+            return {"answer": {"alias": dropped.alias}}
+        if not dropped.kind:
             raise ValueError(f"a message {_TOO_LONG}")
-        ended = self._by_spuid.pop(long.spuid, None) or self._subscriptions.get(long.alias)
+        ended = self._by_spuid.pop(dropped.spuid, None) or self._subscriptions.get(dropped.alias)
         if ended is None:
-            head = {"spuid": long.spuid, "alias": long.alias, "sequence": long.sequence}
+            head = {"spuid": dropped.spuid, "alias": dropped.alias, "sequence": dropped.sequence}
             return {"notification": head}  # nobody waits for it
-        ended.spuid = long.spuid
+        ended.spuid = dropped.spuid
         ended.end(LimitExceededError(f"a result of the subscription {_TOO_LONG}; narrow the query down"))
         return {"": {"alias": ended.alias}}
 

@@ -31,7 +31,7 @@ _CODES_OF_MESSAGES = frozenset(
 _HEAD = re.compile(rb'\{"(answer|notification)":(\{(?:"(?:spuid|alias|sequence)":(?:"(?:[^"\\]|\\.)*"|[0-9]+),)+)')
 
 
-class LongMessage(NamedTuple):
+class DroppedMessage(NamedTuple):
     """A message that was too long to be kept. kind: "answer" or "notification"; spuid, alias, sequence: of its head.
     The texts are empty where that is not understood."""
 
@@ -45,7 +45,7 @@ class LongMessage(NamedTuple):
 _HEAD_BYTES_MAX = 64 * 1024
 
 
-async def received(socket: ClientConnection) -> bytes | LongMessage:
+async def received(socket: ClientConnection) -> bytes | DroppedMessage:
     """The next message. Raises ConnectionClosed."""
     kept, size = bytearray(), 0
     async for part in socket.recv_streaming(decode=False):
@@ -54,15 +54,15 @@ async def received(socket: ClientConnection) -> bytes | LongMessage:
             kept += part
         else:
             del kept[_HEAD_BYTES_MAX:]
-    return bytes(kept) if size <= MESSAGE_BYTES_MAX else _long_message(bytes(kept))
+    return bytes(kept) if size <= MESSAGE_BYTES_MAX else _dropped_message(bytes(kept))
 
 
-def _long_message(head: bytes) -> LongMessage:
+def _dropped_message(head: bytes) -> DroppedMessage:
     found = _HEAD.match(head)
     if found is None:
-        return LongMessage()
+        return DroppedMessage()
     members = msgspec.json.decode(found[2][:-1] + b"}")
-    return LongMessage(
+    return DroppedMessage(
         found[1].decode(), members.get("spuid", ""), members.get("alias", ""), members.get("sequence", 0)
     )
 
