@@ -36,14 +36,14 @@ from lamplighter.engine.client.messages import (
     check_trust,
     graph_members,
 )
-from lamplighter.engine.client.receiving import (
+from lamplighter.engine.client.sending import (
     MESSAGE_BYTES_MAX,
     SIZES,
     DroppedMessage,
     fault_of_message,
     received,
+    send_text,
 )
-from lamplighter.engine.client.sending import send_text
 from lamplighter.engine.errors import (
     GatewayError,
     LimitExceededError,

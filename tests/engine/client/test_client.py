@@ -19,7 +19,7 @@ from lamplighter.engine.client import (
     UpdateAnswer,
     UpdateRequest,
     connection,
-    receiving,
+    sending,
 )
 from lamplighter.engine.errors import (
     ConfigurationError,
@@ -382,7 +382,7 @@ def answer_of(body: dict[str, Any], value: str = "http://a") -> str:
 @pytest.fixture
 def short_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message of a kilobyte is too long for the client."""
-    monkeypatch.setattr(receiving, "MESSAGE_BYTES_MAX", 1000)
+    monkeypatch.setattr(sending, "MESSAGE_BYTES_MAX", 1000)
     monkeypatch.setattr(connection, "SIZES", (None, 1000))
 
 
