@@ -41,7 +41,7 @@ from lamplighter.engine.client.sending import (
     SIZES,
     DroppedMessage,
     fault_of_message,
-    received,
+    next_message,
     send_text,
 )
 from lamplighter.engine.errors import (
@@ -454,7 +454,7 @@ class EngineClient:
         try:
             while True:
                 try:
-                    text = await received(socket)
+                    text = await next_message(socket)
                 except ConnectionClosedOK:
                     return
                 message = self._take_dropped(text) if isinstance(text, DroppedMessage) else msgspec.json.decode(text)

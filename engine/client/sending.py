@@ -105,7 +105,7 @@ async def _ready(socket: Connection) -> None:
 
 # Bytes of the longest message that is accepted. A first result is one message.
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
-# Bytes of a message, and of one fragment. The fragments of a longer message are counted by `received`.
+# Bytes of a message, and of one fragment. The fragments of a longer message are counted by `next_message`.
 SIZES = None, MESSAGE_BYTES_MAX
 # What a message may have done that ends the connection, of either side: a retry does not mend it. 1011 is also that of
 # a peer that does not answer pings.
@@ -135,7 +135,7 @@ class DroppedMessage(NamedTuple):
 _HEAD_BYTES_MAX = 64 * 1024
 
 
-async def received(socket: Connection) -> bytes | DroppedMessage:
+async def next_message(socket: Connection) -> bytes | DroppedMessage:
     """The next message. Raises ConnectionClosed."""
     kept, size = bytearray(), 0
     async for part in socket.recv_streaming(decode=False):

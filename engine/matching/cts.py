@@ -66,7 +66,7 @@ class Cts:
             return
         if predicate is None:
             if not self._everything:
-                filled = self._filled(None)
+                filled = self._done_filling(None)
                 quads = self._quads_to_hold(None, by_object) if filled is None else ()
                 self._everything = 1
                 if filled is None:
@@ -84,7 +84,7 @@ class Cts:
             return
         found = self.tables.get(predicate)
         if found is None:
-            filled = self._filled(predicate)
+            filled = self._done_filling(predicate)
             if filled is None:
                 quads = self._quads_to_hold(predicate, by_object)
                 found = self.tables[predicate] = Tables(by_object or self._everything_by_object)
@@ -139,7 +139,7 @@ class Cts:
         if path.nodes:
             self.release(None)
 
-    def _filled(self, predicate: Term | None) -> Filling | None:
+    def _done_filling(self, predicate: Term | None) -> Filling | None:
         """The filling of a predicate that is to be held, None if it is to be filled now."""
         filling = self.filling.get(predicate)
         if filling is None or not filling.done:

@@ -84,22 +84,22 @@ class ClientSink:
         if keep is None:
             self._numbering = SequenceCounter(subscription.spuid, self._echoed, names_commits=self._names_commits)
 
-        def written(results: Results) -> bytes:
+        def build(results: Results) -> bytes:
             return first_message(subscription.spuid, results, self._alias, spu_class, keep, reset)
 
-        self._put(results, written, None if keep is None else subscription.spuid, 0)
+        self._put(results, build, None if keep is None else subscription.spuid, 0)
 
     def _put(self, results: Results, written: Callable[[Results], bytes], resumable: str | None, sequence: int) -> None:
         """Puts a message with results into the outbox. resumable: the spuid of a resumable subscription."""
 
-        def made() -> Message:
+        def build_message() -> Message:
             message = LongMessage(around(written, results)) if results.is_long else written(results)
             return message if resumable is None else self.with_id(message, resumable, sequence)
 
         if results.is_long:
-            self._outbox.put_long(results, made, first=sequence == 0)
+            self._outbox.put_long(results, build_message, first=sequence == 0)
         else:
-            self._outbox.put(made())
+            self._outbox.put(build_message())
 
     def resumed(self, spuid: str, attached: AttachedSubscription[Sink]) -> None:
         self._outbox.put(resumed_message(spuid, self._alias, attached.sequence))
@@ -125,10 +125,10 @@ class ClientSink:
         else:
             kind = committed_message if self._names_commits else results_message
 
-            def written(results: Results) -> bytes:
+            def build(results: Results) -> bytes:
                 return kind(notification.spuid, notification.sequence, results, self._echoed)
 
-            self._put(results, written, notification.spuid, notification.sequence)
+            self._put(results, build, notification.spuid, notification.sequence)
 
     def with_id(self, message: Message, spuid: str, sequence: int) -> Message:
         """A notification of a resumable subscription as it is sent. A gate may add what its clients resume by."""
