@@ -167,7 +167,7 @@ class Cts:
             assert self._batches_of is not None
             filling = self.filling[predicate] = Filling(predicate, self._batches_of, by_object=by_object)
             # Only as long as something is filled, since each quad of a commit comes here.
-            self.__dict__.update(add=self._add_noted, remove=self._remove_noted)
+            self.__dict__.update(add=self._add_and_note, remove=self._remove_and_note)
         return filling.fill_some()
 
     def forget_filled(self) -> None:
@@ -189,11 +189,11 @@ class Cts:
         if not self.filling:
             del self.__dict__["add"], self.__dict__["remove"]
 
-    def _add_noted(self, quad: Quad) -> None:
+    def _add_and_note(self, quad: Quad) -> None:
         self._note(quad, True)
         Cts.add(self, quad)
 
-    def _remove_noted(self, quad: Quad) -> None:
+    def _remove_and_note(self, quad: Quad) -> None:
         self._note(quad, False)
         Cts.remove(self, quad)
 
