@@ -61,13 +61,17 @@ def _address(url: str) -> tuple[str, int]:
 
 @contextmanager
 def gateway_process(
-    folder: Path | None = None, log: Path | None = None, *arguments: str, **tables: Mapping[str, object]
+    folder: Path | None = None,
+    log: Path | None = None,
+    *arguments: str,
+    module: str = "lamplighter.gateway",
+    **tables: Mapping[str, object],
 ) -> Iterator[Gateway]:
     """A gateway on free ports, until left.
 
     folder: of its settings and, in data/, of what it keeps; without, an empty one that is removed afterwards. log:
-    takes its log lines, which go to standard error otherwise. arguments: of the command, besides. tables: those of
-    lamplighter.toml that differ from the defaults; the change log is synced as by default.
+    takes its log lines, which go to standard error otherwise. arguments: of the command, besides. module: what is run.
+    tables: those of lamplighter.toml that differ from the defaults; the change log is synced as by default.
     """
     document: dict[str, dict[str, object]] = {"http": {"port": 0}, "websocket": {"port": 0}}
     for name, table in tables.items():
@@ -80,7 +84,7 @@ def gateway_process(
         config.write_text("\n".join(lines) + "\n")
         with nullcontext() if log is None else log.open("a") as stderr:
             process = subprocess.Popen(
-                [sys.executable, "-m", "lamplighter.gateway", "run", *arguments, "--config", str(config)],
+                [sys.executable, "-m", module, "run", *arguments, "--config", str(config)],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

@@ -286,7 +286,7 @@ class Engine:
         self.new_identifier = new_identifier
         self._spuids = Spuids()
         self._store = QuadStore(path=store_path, term_bytes_max=term_bytes_max, slices=slices, rewrite=bounded_joins)
-        self._cts = Cts(self._store.quads_with, slices)
+        self._cts = Cts(self._store.quads_with, slices, self._store.batches_with)
         lifter = Lifter(canonical)
         self._inference: Inference | None = None
         self._validation: Validation | None = None
@@ -1004,10 +1004,12 @@ class Engine:
         default_graphs: Sequence[Term] | None = None,
         named_graphs: Sequence[Term] | None = None,
         access: Access = FULL,
+        gradual: bool = False,
     ) -> str | None:
-        """The query that the store would run in each commit for a subscription, None if a plan follows it."""
+        """The query that the store would run in each commit for a subscription, None if a plan follows it. gradual:
+        whether NotIndexedError is raised for many quads, which `Cts.fill_some` indexes in portions."""
         dataset = _dataset(sparql, default_graphs, named_graphs, access)
-        return self._subscriptions.evaluation(sparql, dataset)
+        return self._subscriptions.evaluation(sparql, dataset, gradual=gradual)
 
     def persist(self) -> None:
         """Makes all commits durable; does nothing for a dataset in memory. Blocks. Raises StoreError."""

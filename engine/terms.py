@@ -204,9 +204,6 @@ class Bag:
 
     __slots__ = ("__dict__", "rows", "variables")
 
-    # Its JSON text, if it was serialized in advance (`engine.protocol.wire`).
-    written: bytes | None = None
-
     def __init__(self, variables: Sequence[str], rows: Iterable[Binding] = ()) -> None:
         self.variables = tuple(variables)
         self.rows = tuple(rows)

@@ -6,10 +6,10 @@ connection: `EngineClient`, one WebSocket to a gateway or another SEPA broker; m
 of settings that name files, hosts, URLs and users; state_files:
 files of the program that another version may have written; oauth:
 registration and tokens; addresses: URLs, Unix sockets and trust; results: answers as values; rdflib: a live graph of
-RDFLib; sending: whole messages; outward: HTTP requests to URLs that others choose; inbox_reader: `InboxReader`, a
-consumer of Linked Data Notifications; inboxes: what inboxes say; contexts: JSON-LD contexts that are known without the
-network. The only package of `engine` that does I/O, but for a file that `Engine.load` reads. It loads no store; what it
-exports, and the parser of RDF, are imported at first use.
+RDFLib; sending: whole messages; outward: HTTP requests to URLs that others choose; inbox_reader:
+`InboxReader`, a consumer of Linked Data Notifications; inboxes: what inboxes say; contexts: JSON-LD contexts that are
+known without the network. The only package of `engine` that does I/O, but for a file that `Engine.load` reads. It
+loads no store; what it exports, and the parser of RDF, are imported at first use.
 """
 
 from importlib import import_module

@@ -1,8 +1,9 @@
 """EngineClient: updates, queries and subscriptions over one WebSocket.
 
 The client reconnects with back-off. It sends unanswered updates again with the same request id, so that each has one
-effect, and renews its subscriptions, or resumes those with `keep`. Subscriptions work with any SEPA broker; updates,
-queries and resuming over the socket are extensions of Lamplighter.
+effect, and renews its subscriptions, or resumes those with `keep`. Where a message was the reason for the end of a
+connection, requests are sent one by one on the next one: the request behind which it ends again has failed.
+Subscriptions work with any SEPA broker; updates, queries and resuming over the socket are extensions of Lamplighter.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from urllib.parse import quote
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
-from websockets.exceptions import InvalidHandshake, WebSocketException
+from websockets.exceptions import ConnectionClosedOK, InvalidHandshake, WebSocketException
 
 from lamplighter.engine.change_log import Missed
 from lamplighter.engine.client import results
@@ -35,9 +36,17 @@ from lamplighter.engine.client.messages import (
     check_trust,
     graph_members,
 )
-from lamplighter.engine.client.sending import send_text
+from lamplighter.engine.client.sending import (
+    MESSAGE_BYTES_MAX,
+    SIZES,
+    DroppedMessage,
+    fault_of_message,
+    next_message,
+    send_text,
+)
 from lamplighter.engine.errors import (
     GatewayError,
+    LimitExceededError,
     RefusedError,
     UpstreamError,
     check_function,
@@ -53,8 +62,6 @@ from lamplighter.engine.terms import Bag
 
 logger = EventLogger(__name__)
 
-# Bytes of the longest message that is accepted. A first result is one message.
-MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 # Concurrent requests; further ones wait.
 PENDING_MAX = 1_000
 _BACK_OFF_S = (0.1, 5.0)
@@ -69,6 +76,7 @@ _OPTIONAL = {
 # Key of an offer among what is sent on each connection.
 _OFFER = "messages"
 _EXPIRED = (401, "invalid_grant")  # SEPA protocol 3.5
+_TOO_LONG = f"has more than {MESSAGE_BYTES_MAX} bytes, which is what this client takes in one message"
 
 
 class EngineClient:
@@ -110,6 +118,10 @@ class EngineClient:
         self._asking_again: set[asyncio.Task[None]] = set()
         self._messages: Callable[[Sequence[MessagePlace]], Sequence[KeptMessage]] | None = None
         self._unread_messages: Callable[[], tuple[Sequence[KeptMessage], int]] = lambda: ((), 0)
+        self._together = asyncio.Event()  # whether requests do not wait for the answers to those before them
+        self._together.set()
+        self._asked: int | str | None = None  # the request that was sent last, if they are sent one by one
+        self._connections = 0  # how many there were
         self._socket: ClientConnection | None = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -138,9 +150,7 @@ class EngineClient:
             for alias in pending.aliases:
                 self._answer(alias, error)
         for subscription in self._subscriptions.values():
-            # The queue may be full; an error must reach the consumer in any case.
-            if not subscription.enqueue(error):
-                subscription.enqueue(error)  # the first call has emptied the full queue
+            subscription.end(error)
 
     # --- requests ---
 
@@ -403,6 +413,8 @@ class EngineClient:
             except RefusedError as error:  # the server refuses a token, so a retry would fail, too
                 self._fail(error)
             except (OSError, TimeoutError, InvalidHandshake, WebSocketException, UpstreamError, ValueError) as error:
+                if isinstance(error, ValueError) or fault_of_message(error):
+                    self._blame(error)
                 if not away:
                     logger.warning("gateway unreachable", name=self._name, url=self._url, reason=error)
                 away = True
@@ -417,14 +429,14 @@ class EngineClient:
                 self._path,
                 "ws://localhost/subscribe",
                 compression=None,
-                max_size=MESSAGE_BYTES_MAX,
+                max_size=SIZES,
                 open_timeout=10,
                 user_agent_header=agent,
             )
         return connect(
             self._url,
             compression=None,
-            max_size=MESSAGE_BYTES_MAX,
+            max_size=SIZES,
             open_timeout=10,
             proxy=None,
             ssl=self._ssl,
@@ -435,8 +447,34 @@ class EngineClient:
         """Sends what is pending, then reads until the connection ends. Raises ValueError for a malformed message."""
         # The gateway gives new ones, but to those that resume.
         self._by_spuid.clear()
-        # Pending messages are sent first, to preserve the order, along with those that are added meanwhile.
+        self._connections += 1
+        self._asked = None
         sent: set[int | str] = set()
+        await self._send_kept(socket, sent)
+        try:
+            while True:
+                try:
+                    text = await next_message(socket)
+                except ConnectionClosedOK:
+                    return
+                message = self._take_dropped(text) if isinstance(text, DroppedMessage) else msgspec.json.decode(text)
+                first = message.get("notification", {})
+                if first.get("sequence") == 0 and "alias" in first and first["alias"] not in self._subscriptions:
+                    # The subscription was ended before its spuid was known.
+                    await send_text(socket, await self._message("unsubscribe", {"spuid": first["spuid"]}))
+                elif not self._take(message):
+                    logger.warning("slow consumer resubscribes", name=self._name)
+                    return
+                if not self._together.is_set() and self._is_answer(message):
+                    await self._send_kept(socket, sent)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"a message that cannot be understood: {error!r}") from error
+        finally:
+            self._socket = None
+
+    async def _send_kept(self, socket: ClientConnection, sent: set[int | str]) -> None:
+        """Sends what is pending, or the next request of it. sent: what was, on this connection."""
+        # Pending messages are sent first, to preserve the order, along with those that are added meanwhile.
         while True:
             kept: dict[int | str, tuple[str, Any]] = {
                 **{spuid: ("unsubscribe", {"spuid": spuid}) for spuid in self._given_up},
@@ -450,24 +488,65 @@ class EngineClient:
             if not unsent:
                 break
             for key in unsent:
-                await send_text(socket, await self._message(*kept[key]))
                 sent.add(key)
+                kind, body = kept[key]
+                if not self._together.is_set() and kind not in ("unsubscribe", _OFFER):
+                    self._asked = key
+                await send_text(socket, await self._message(kind, body))
+                if self._asked is not None:
+                    return
+        self._together.set()
         self._socket = socket
         self._given_up.clear()
-        try:
-            async for text in socket:
-                message = msgspec.json.decode(text)
-                first = message.get("notification", {})
-                if first.get("sequence") == 0 and "alias" in first and first["alias"] not in self._subscriptions:
-                    # The subscription was ended before its spuid was known.
-                    await send_text(socket, await self._message("unsubscribe", {"spuid": first["spuid"]}))
-                elif not self._take(message):
-                    logger.warning("slow consumer resubscribes", name=self._name)
-                    return
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"a message that cannot be understood: {error!r}") from error
-        finally:
-            self._socket = None
+
+    def _is_answer(self, message: dict[str, Any]) -> bool:
+        """Whether the request that was sent last, and alone, has its answer."""
+        asked, self._asked = self._asked, None
+        if isinstance(asked, int):
+            pending = self._pending.get(asked)
+            if pending is None or pending.answered.done():
+                return True
+        elif asked not in self._subscriptions:
+            return True
+        else:
+            aliases = [body.get("alias") for body in message.values() if isinstance(body, dict)]
+            if asked in (*aliases, message.get("alias", asked if "status_code" in message else None)):
+                return True
+        self._asked = asked
+        return False
+
+    def _blame(self, reason: Exception) -> None:
+        """A message was the reason for the end of the connection: that of the request that was sent alone, or of one
+        that is to be found."""
+        asked, self._asked = self._asked, None
+        self._together.clear()
+        error = RefusedError(
+            *("message_refused", 400),
+            f"the connection ended when this request was sent alone, as before among others: {reason}; send it in "
+            "parts, or ask for less",
+        )
+        if isinstance(asked, int) and asked in self._pending:
+            for alias in self._pending[asked].aliases:
+                self._answer(alias, error)
+        elif isinstance(asked, str) and asked in self._subscriptions:
+            self._subscriptions[asked].end(error)
+
+    def _take_dropped(self, dropped: DroppedMessage) -> dict[str, Any]:
+        """Tells whom a message was for that it is too long, and returns what is left of it. Raises ValueError where
+        that is not known."""
+        if dropped.kind == "answer":
+            cure = "ask for fewer rows by LIMIT and OFFSET, or over HTTP"
+            self._answer(dropped.alias, LimitExceededError(f"the answer {_TOO_LONG}; {cure}"))
+            return {"answer": {"alias": dropped.alias}}
+        if not dropped.kind:
+            raise ValueError(f"a message {_TOO_LONG}")
+        ended = self._by_spuid.pop(dropped.spuid, None) or self._subscriptions.get(dropped.alias)
+        if ended is None:
+            head = {"spuid": dropped.spuid, "alias": dropped.alias, "sequence": dropped.sequence}
+            return {"notification": head}  # nobody waits for it
+        ended.spuid = dropped.spuid
+        ended.end(LimitExceededError(f"a result of the subscription {_TOO_LONG}; narrow the query down"))
+        return {"": {"alias": ended.alias}}
 
     def _take(self, message: dict[str, Any]) -> bool:
         """Dispatches a message. Returns False if the consumer's queue is full."""
@@ -556,12 +635,13 @@ class EngineClient:
         return target.resumable
 
     async def _subscribe_again(self, subscription: ClientSubscription, pause_s: float, *, renew: bool = False) -> None:
-        socket = self._socket
+        connection = self._connections
         try:
             if renew:
                 await self._renew()
             await asyncio.sleep(pause_s)
-            if self._socket is socket and subscription.alias in self._subscriptions:
+            await self._together.wait()
+            if self._connections == connection and subscription.alias in self._subscriptions:
                 await self._send("subscribe", subscription.body)
         except GatewayError as error:
             subscription.enqueue(error)

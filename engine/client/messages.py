@@ -175,6 +175,11 @@ class ClientSubscription:
             return False
         return True
 
+    def end(self, error: GatewayError) -> None:
+        """Queues the error that ends it, also if the queue is full."""
+        if not self.enqueue(error):
+            self.enqueue(error)  # the first call has emptied the full queue
+
 
 def graph_members(default_graphs: Sequence[str], named_graphs: Sequence[str]) -> dict[str, Sequence[str]]:
     """The graph parameters of the protocol that are not empty (SEPA protocol 2.2). Raises ArgumentTypeError."""

@@ -1,4 +1,4 @@
-"""Sends whole text messages over a WebSocket of either side.
+"""Sends whole text messages over a WebSocket of either side, and receives them at a client's.
 
 `Connection.send` of the library enters a context for each message, for fragments and for connections that close. That
 is as much work as all the rest of sending a small message.
@@ -7,9 +7,14 @@ is as much work as all the rest of sending a small message.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
+import msgspec
 from websockets.asyncio.connection import Connection
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
 from websockets.protocol import State
 
 AT_ONCE_BYTES_MAX = 16 * 1024
@@ -94,3 +99,66 @@ async def _ready(socket: Connection) -> None:
     """Raises ConnectionClosed when the connection has ended."""
     if socket.protocol.state is not State.OPEN or socket.transport.is_closing():
         await socket.send(b"", text=True)
+
+
+# --- receiving --------------------------------------------------------------------------------------
+
+# Bytes of the longest message that is accepted. A first result is one message.
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+# Bytes of a message, and of one fragment. The fragments of a longer message are counted by `next_message`.
+SIZES = None, MESSAGE_BYTES_MAX
+# What a message may have done that ends the connection, of either side: a retry does not mend it. 1011 is also that of
+# a peer that does not answer pings.
+_CODES_OF_MESSAGES = frozenset(
+    {
+        CloseCode.PROTOCOL_ERROR,
+        CloseCode.UNSUPPORTED_DATA,
+        CloseCode.INVALID_DATA,
+        CloseCode.MESSAGE_TOO_BIG,
+    }
+)
+# The members that precede the results, as a gateway writes them.
+_HEAD = re.compile(rb'\{"(answer|notification)":(\{(?:"(?:spuid|alias|sequence)":(?:"(?:[^"\\]|\\.)*"|[0-9]+),)+)')
+
+
+class DroppedMessage(NamedTuple):
+    """A message that was too long to be kept. kind: "answer" or "notification"; spuid, alias, sequence: of its head.
+    The texts are empty where that is not understood."""
+
+    kind: str = ""
+    spuid: str = ""
+    alias: str = ""
+    sequence: int = 0
+
+
+# Bytes of a long message that are looked at.
+_HEAD_BYTES_MAX = 64 * 1024
+
+
+async def next_message(socket: Connection) -> bytes | DroppedMessage:
+    """The next message. Raises ConnectionClosed."""
+    kept, size = bytearray(), 0
+    async for part in socket.recv_streaming(decode=False):
+        size += len(part)
+        if size <= MESSAGE_BYTES_MAX:
+            kept += part
+        else:
+            del kept[_HEAD_BYTES_MAX:]
+    return bytes(kept) if size <= MESSAGE_BYTES_MAX else _dropped_message(bytes(kept))
+
+
+def _dropped_message(head: bytes) -> DroppedMessage:
+    found = _HEAD.match(head)
+    if found is None:
+        return DroppedMessage()
+    members = msgspec.json.decode(found[2][:-1] + b"}")
+    return DroppedMessage(
+        found[1].decode(), members.get("spuid", ""), members.get("alias", ""), members.get("sequence", 0)
+    )
+
+
+def fault_of_message(error: Exception) -> bool:
+    """Whether a connection has ended because of a message, by its code."""
+    if not isinstance(error, ConnectionClosed):
+        return False
+    return any(close is not None and close.code in _CODES_OF_MESSAGES for close in (error.sent, error.rcvd))

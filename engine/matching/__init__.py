@@ -5,7 +5,8 @@ and units, filed in the LUTT; following: one commit, from its delta to the chang
 gather while it is matched; prices: what that takes.
 query_texts: text -> parsed query and constants; shapes: queries that differ only in constants, which query_constants
 joins with; subscription_numbers: numbers and names of subscriptions.
-lutt: the shapes that a quad can touch; cts, quad_tables: the index of quads, and its tables; reachability: paths of any
+lutt: the shapes that a quad can touch; cts, quad_tables: the index of quads, and its tables; filling: many quads are
+indexed in portions; reachability: paths of any
 length over it; spu: re-evaluation by the store; takeovers: plans that gave up, and when the store returns a query.
 analysis: the class of a query, and how a change passes through it; exists, paths: which EXISTS, and which paths of any
 length, a plan can follow;

@@ -4,7 +4,8 @@ The paper gives each SPU a CTS of its own. Here all share one. It holds the quad
 subscription or of a frequent update names, and drops them when the last such pattern is gone. A quad is found by its
 subject, and by its object if a pattern needs that. Equal terms share one string. The members of a key are a tuple,
 since most subjects have one object; many members are a dict. Paths of any length are looked up by searches
-(`engine.matching.reachability`).
+(`engine.matching.reachability`). Many quads can be indexed in portions, before they are held
+(`engine.matching.filling`).
 """
 
 from __future__ import annotations
@@ -14,24 +15,37 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 
 from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.matching.filling import BatchesOf, Filling, NotIndexedError
 from lamplighter.engine.matching.quad_tables import Table, Tables
 from lamplighter.engine.matching.reachability import PathPredicate, PathRelation
-from lamplighter.engine.slices import SLICE, Slices, sliced
+from lamplighter.engine.slices import LONG, SLICE, Slices, sliced
 from lamplighter.engine.terms import Quad, Term
 
 # (predicate) -> its quads in all graphs; for None, the quads of all predicates.
 QuadsOf = Callable[[Term | None], Iterable[Quad]]
+FILLED_TURNS_MAX = 30
+"""Calls of `Cts.forget_filled` before tables are dropped that nobody has held."""
 
 
 class Cts:
     """The shared index. quads_of: reads the quads of a predicate from the store, when it is held for the first time.
 
     virtual: the quads of predicates that no dataset has (`engine.matching.clock_patterns`). Only patterns that name the
-    predicate see them, and their owner changes them.
+    predicate see them, and their owner changes them. batches_of: reads quads for fillings. gradual: whether `hold`
+    raises NotIndexedError for many quads that are not indexed. filling: tables that are being filled, or were lately,
+    by predicate.
     """
 
-    def __init__(self, quads_of: QuadsOf, slices: Slices = Slices()) -> None:  # noqa: B008 - it has no state
+    def __init__(
+        self,
+        quads_of: QuadsOf,
+        slices: Slices = Slices(),  # noqa: B008 - it has no state
+        batches_of: BatchesOf | None = None,
+    ) -> None:
         self._quads_of = quads_of
+        self._batches_of = batches_of
+        self.gradual = False
+        self.filling: dict[Term | None, Filling] = {}
         self._slices = slices
         self.tables: dict[Term, Tables] = {}
         self.paths: dict[PathPredicate, PathRelation] = {}
@@ -43,16 +57,26 @@ class Cts:
     # --- what is indexed ---
 
     def hold(self, predicate: Term | None, *, by_object: bool = False) -> None:
-        """Indexes the quads of a predicate, of a path, or of all for None, until `release` has been called as often."""
+        """Indexes the quads of a predicate, of a path, or of all for None, until `release` has been called as often.
+        Raises NotIndexedError if `gradual`; then nothing has changed."""
         if isinstance(predicate, PathPredicate):
             self._hold_path(predicate)
             return
         if predicate in self.virtual:
             return
         if predicate is None:
-            self._everything += 1
-            if self._everything == 1:
-                self._load_everything()
+            if not self._everything:
+                filled = self._done_filling(None)
+                quads = self._quads_to_hold(None, by_object) if filled is None else ()
+                self._everything = 1
+                if filled is None:
+                    held = set(self.tables)
+                    self._fill(quad for quad in quads if quad.p not in held)
+                else:
+                    for name, tables in filled.tables.items():
+                        self.tables.setdefault(name, tables)
+            else:
+                self._everything += 1
             if by_object and not self._everything_by_object:
                 self._everything_by_object = True
                 for tables in self.tables.values():
@@ -60,10 +84,15 @@ class Cts:
             return
         found = self.tables.get(predicate)
         if found is None:
-            found = self.tables[predicate] = Tables(by_object or self._everything_by_object)
-            # The table is there before it is filled: what is read ends up in it.
-            self._fill(self._quads_of(predicate))
-        elif by_object and not found.by_object:
+            filled = self._done_filling(predicate)
+            if filled is None:
+                quads = self._quads_to_hold(predicate, by_object)
+                found = self.tables[predicate] = Tables(by_object or self._everything_by_object)
+                # The table is there before it is filled: what is read ends up in it.
+                self._fill(quads)
+            else:
+                found = self.tables[predicate] = filled.tables[predicate]
+        if by_object and not found.by_object:
             found.index_objects()
         found.uses += 1
 
@@ -110,9 +139,69 @@ class Cts:
         if path.nodes:
             self.release(None)
 
-    def _load_everything(self) -> None:
-        held = set(self.tables)
-        self._fill(quad for quad in self._quads_of(None) if quad.p not in held)
+    def _done_filling(self, predicate: Term | None) -> Filling | None:
+        """The filling of a predicate that is to be held, None if it is to be filled now."""
+        filling = self.filling.get(predicate)
+        if filling is None or not filling.done:
+            return None
+        filling.turns = 0
+        return filling
+
+    def _quads_to_hold(self, predicate: Term | None, by_object: bool) -> Iterable[Quad]:
+        """Those that are to be indexed now. Raises NotIndexedError."""
+        quads = self._quads_of(predicate)
+        if not self.gradual or self._batches_of is None:
+            return quads
+        some = list(islice(quads, LONG + 1))
+        if len(some) > LONG:
+            raise NotIndexedError(predicate, by_object)
+        return some
+
+    def fill_some(self, predicate: Term | None, *, by_object: bool) -> bool:
+        """Indexes a portion of the quads of a predicate, or of all for None. Returns whether it can be held now. Always
+        from the same thread, between two steps of the engine."""
+        if self._everything or predicate in self.tables:
+            return True
+        filling = self.filling.get(predicate)
+        if filling is None:
+            assert self._batches_of is not None
+            filling = self.filling[predicate] = Filling(predicate, self._batches_of, by_object=by_object)
+            # Only as long as something is filled, since each quad of a commit comes here.
+            self.__dict__.update(add=self._add_and_note, remove=self._remove_and_note)
+        return filling.fill_some()
+
+    def forget_filled(self) -> None:
+        """Drops what was filled some calls ago: it is held now, or whoever wanted it is gone."""
+        if all(filling.done for filling in self.filling.values()):  # else somebody may need several
+            for predicate, filling in list(self.filling.items()):
+                filling.turns += 1
+                if filling.turns > FILLED_TURNS_MAX:
+                    self._forget(predicate)
+
+    def stop_filling(self, predicate: Term | None) -> None:
+        """Drops what is filled in part: nobody fills it any more."""
+        filling = self.filling.get(predicate)
+        if filling is not None and not filling.done:
+            self._forget(predicate)
+
+    def _forget(self, predicate: Term | None) -> None:
+        del self.filling[predicate]
+        if not self.filling:
+            del self.__dict__["add"], self.__dict__["remove"]
+
+    def _add_and_note(self, quad: Quad) -> None:
+        self._note(quad, True)
+        Cts.add(self, quad)
+
+    def _remove_and_note(self, quad: Quad) -> None:
+        self._note(quad, False)
+        Cts.remove(self, quad)
+
+    def _note(self, quad: Quad, added: bool) -> None:
+        """Tells the fillings of a change."""
+        for filling in (self.filling.get(quad[1]), self.filling.get(None)):
+            if filling is not None:
+                filling.change(quad, added)
 
     def _fill(self, quads: Iterable[Quad]) -> None:
         # Equal terms become one string, which saves most of the memory of an index.

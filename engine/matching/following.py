@@ -230,7 +230,7 @@ class Follower:
 
     def _followed_quads(self, quads: Sequence[Quad]) -> tuple[Quad, ...]:
         """The quads that a matcher or the CTS takes; of a large delta often few."""
-        if self._wildcards or self._cts.has_everything:
+        if self._wildcards or self._cts.has_everything or self._cts.filling:
             return tuple(quads)
         matchers, tables = self._matchers, self._cts.tables
         return tuple(

@@ -19,6 +19,7 @@ from lamplighter.engine.matching.clock_index import ClockIndex, Condition
 from lamplighter.engine.matching.clock_patterns import ClockPattern, with_clock_patterns
 from lamplighter.engine.matching.construction import ConstructedTriples
 from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.matching.filling import NotIndexedError
 from lamplighter.engine.matching.lutt import EVERYTHING, PatternSignature
 from lamplighter.engine.matching.ordering import ORDERED, OrderedRows, Window, without_window
 from lamplighter.engine.matching.paths import with_paths
@@ -299,6 +300,9 @@ class Shape:
             self._new_plan = new_plan
         except Unsupported as unsupported:
             self.reason = str(unsupported)
+        except NotIndexedError:
+            self.close()
+            raise
 
     def begin_plan(self) -> None:
         """Makes the plan again, after `close_plan`."""
@@ -320,6 +324,9 @@ class Shape:
         except (ClockRefusal, Unsupported) as error:
             self.close()
             raise UnsupportedRequestError(str(error)) from error
+        except NotIndexedError:
+            self.close()
+            raise
 
     @property
     def spu_class(self) -> str:

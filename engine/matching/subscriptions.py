@@ -95,11 +95,17 @@ class Subscriptions:
 
     # --- subscribing ---
 
-    def evaluation(self, text: str, dataset: Dataset | None) -> str | None:
+    def evaluation(self, text: str, dataset: Dataset | None, *, gradual: bool = False) -> str | None:
         """The query that the store would evaluate for a subscription, if only for its first result; None if a plan
-        serves it. Raises RequestError."""
+        serves it. gradual: whether NotIndexedError is raised for what `Cts.fill_some` is to index before. Raises
+        RequestError."""
         parsed, terms, dataset, by_store = self._parse(text, dataset)
-        shape = self._shapes.view(parsed, terms, dataset, by_store)
+        cts = self._shapes.context.cts
+        cts.gradual = gradual
+        try:
+            shape = self._shapes.view(parsed, terms, dataset, by_store)
+        finally:
+            cts.gradual = False
         if shape.plan is not None and self._long.get((parsed.key(terms, dataset), tuple(terms))) is None:
             return None
         return shape.text(shape.constants(terms))

@@ -23,7 +23,9 @@ from lamplighter.engine.protocol.wire import (
     WireRequest,
     answer_message,
     answers_message,
+    around,
     asked_message,
+    characters,
     commit_member,
     committed_message,
     dataset,
@@ -32,7 +34,6 @@ from lamplighter.engine.protocol.wire import (
     error_message,
     first_message,
     graph_names,
-    is_long,
     members_message,
     notification_message,
     refusal_message,
@@ -42,7 +43,6 @@ from lamplighter.engine.protocol.wire import (
     resumed_message,
     unsubscribed_message,
     updated_message,
-    write_results,
 )
 
 __all__ = [
@@ -65,7 +65,9 @@ __all__ = [
     "WireRequest",
     "answer_message",
     "answers_message",
+    "around",
     "asked_message",
+    "characters",
     "commit_member",
     "committed_message",
     "dataset",
@@ -74,7 +76,6 @@ __all__ = [
     "error_message",
     "first_message",
     "graph_names",
-    "is_long",
     "members_message",
     "notification_message",
     "refusal_message",
@@ -84,5 +85,4 @@ __all__ = [
     "resumed_message",
     "unsubscribed_message",
     "updated_message",
-    "write_results",
 ]

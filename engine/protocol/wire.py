@@ -19,9 +19,10 @@ Extensions of Lamplighter to SEPA's subscribe and unsubscribe, with the same rul
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import chain
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -212,6 +213,12 @@ _SEPA_CODES: dict[type[GatewayError], tuple[str, int]] = {
 FEW_VALUES = 50
 # Characters of terms above which a bag counts as long.
 LONG_CHARACTERS = 500_000
+# Values that are serialized at a time, in some milliseconds; so many characters of a long term count as one.
+PART_VALUES, _CHARACTERS_PER_VALUE = 1_000, 250
+# Stands for results in a message. JSON has no such character.
+_PLACE = b"\0"
+# Bytes of a value besides its term, about.
+_VALUE_BYTES = 50
 # Terms in the cache of JSON texts.
 TERM_TEXTS_MAX = 16_384
 # Characters of the longest cached term.
@@ -326,9 +333,11 @@ def dataset(
 
 
 class Results:
-    """The results of a notification. They are serialized once for all subscribers, at first use.
+    """The results of a notification. They are serialized once for all subscribers, at first use: long ones in parts,
+    between which the caller may let others go on (`writing`).
 
     commit: epoch and sequence of the record that caused it, the newest one if several notifications were composed.
+    size: bytes of the members; of a long text, about so many.
     """
 
     def __init__(self, added: Bag, removed: Bag, commit: tuple[int, int] | None = None) -> None:
@@ -336,17 +345,66 @@ class Results:
         self.removed = removed
         self.commit = commit
         self._members: bytes | None = None  # no cached_property, as in `Bag`
+        self._long: bool | None = None
+        self._size = 0
+        self._parts: list[bytes] = []  # of a long text, as far as it is written
+        self._left: Iterator[bytes] | None = None
+
+    @classmethod
+    def of_members(cls, members: bytes, commit: tuple[int, int] | None = None) -> "Results":
+        """What was serialized before, without its rows."""
+        found = cls(Bag(()), Bag(()), commit)
+        found._members, found._long = members, False
+        return found
+
+    @property
+    def is_long(self) -> bool:
+        """Whether serializing it takes long: it has many values, or very long ones."""
+        if self._long is None:
+            self._long = _is_long(self.added) or _is_long(self.removed)
+        return self._long
 
     @property
     def members(self) -> bytes:
         if self._members is None:
-            added, removed = self.added, self.removed
-            if added.written is None and removed.written is None:
-                text = f'"addedResults":{results_text(added)},"removedResults":{results_text(removed)}'
-                self._members = text.encode()
+            if self.is_long:
+                self._members = b"".join(self.parts)
             else:
-                self._members = b'"addedResults":%b,"removedResults":%b' % (_results(added), _results(removed))
+                text = f'"addedResults":{results_text(self.added)},"removedResults":{results_text(self.removed)}'
+                self._members = text.encode()
         return self._members
+
+    @property
+    def parts(self) -> Sequence[bytes]:
+        """The same in parts, which are not copied."""
+        if not self.is_long:
+            return (self.members,)
+        for _ in self.writing():
+            pass
+        return self._parts
+
+    @property
+    def size(self) -> int:
+        if not self.is_long:
+            return len(self.members)
+        if not self._size:  # it stays the same, since it is counted by those who keep it
+            bags = self.added, self.removed
+            values = sum(len(bag.rows) * len(bag.variables) for bag in bags)
+            self._size = sum(map(characters, bags)) + values * _VALUE_BYTES
+        return self._size
+
+    def writing(self) -> Iterator[None]:
+        """Writes a long text, a part at a time, in some milliseconds. Several may do so in turns."""
+        if self._left is None:
+            self._left = self._texts() if self.is_long else iter(())
+        while (part := next(self._left, None)) is not None:
+            self._parts.append(part)
+            yield
+
+    def _texts(self) -> Iterator[bytes]:
+        for name, bag in ((b'"addedResults":', self.added), (b',"removedResults":', self.removed)):
+            yield name
+            yield from map(str.encode, _results_texts(bag))
 
 
 def notification_message(spuid: str, sequence: int, added: Bag, removed: Bag, alias: str | None = None) -> bytes:
@@ -381,6 +439,12 @@ def members_message(
     return b'{"notification":{"spuid":%b,%b"sequence":%d,%b%b}}' % (_json(spuid), named, sequence, members, further)
 
 
+def around(message: Callable[[Results], bytes], results: Results) -> list[bytes]:
+    """The parts of a message that has long results. message: makes one of short results."""
+    head, _, tail = message(Results.of_members(_PLACE, results.commit)).partition(_PLACE)
+    return [head, *results.parts, tail]
+
+
 def first_message(
     spuid: str,
     results: Results,
@@ -413,35 +477,51 @@ def resumed_message(spuid: str, alias: str | None, sequence: int) -> bytes:
     return msgspec.json.encode({"resumed": body})
 
 
-def is_long(bag: Bag) -> bool:
-    """Whether serializing a bag takes long: it has many values, or very long ones."""
+def _is_long(bag: Bag) -> bool:
     values = len(bag.rows) * len(bag.variables)
     if values <= FEW_VALUES:
         return False
-    return values > LONG or sum(len(term) for row in bag.rows for term in row if term) > LONG_CHARACTERS
+    return values > LONG or characters(bag) > LONG_CHARACTERS
 
 
-def write_results(bag: Bag) -> None:
-    """Serializes a large bag in advance, for `Results`."""
-    bag.written = results_text(bag).encode()
-
-
-def _results(bag: Bag) -> bytes:
-    return results_text(bag).encode() if bag.written is None else bag.written
+def characters(bag: Bag) -> int:
+    """Characters of the terms of a bag, each as often as it is in a row."""
+    try:
+        return sum(map(len, chain.from_iterable(bag.rows)))  # type: ignore[arg-type]
+    except TypeError:  # a variable is unbound
+        return sum(len(term) for row in bag.rows for term in row if term)
 
 
 def results_text(bag: Bag) -> str:
     """The JSON text of `Bag.to_json`, joined from the cached texts of its terms."""
-    head, rows = ",".join(map(_text, bag.variables)), bag.rows
-    if not rows:
+    head = ",".join(map(_text, bag.variables))
+    if not bag.rows:
         return f'{{"head":{{"vars":[{head}]}},"results":{{"bindings":[]}}}}'
-    names = [f"{_text(name)}:" for name in bag.variables]
+    return f'{{"head":{{"vars":[{head}]}},"results":{{"bindings":[{_rows_text(bag.variables, bag.rows)}]}}}}'
+
+
+def _results_texts(bag: Bag) -> Iterator[str]:
+    """The same in parts."""
+    yield f'{{"head":{{"vars":[{",".join(map(_text, bag.variables))}]}},"results":{{"bindings":['
+    values, some = 0, list[Binding]()
+    for count, row in enumerate(bag.rows, 1):
+        some.append(row)
+        values += len(row) + sum(map(len, filter(None, row))) // _CHARACTERS_PER_VALUE
+        if values >= PART_VALUES and count < len(bag.rows):
+            yield _rows_text(bag.variables, some) + ","
+            values, some = 0, []
+    if some:
+        yield _rows_text(bag.variables, some)
+    yield "]}}"
+
+
+def _rows_text(variables: Sequence[str], rows: Sequence[Binding]) -> str:
+    names = [f"{_text(name)}:" for name in variables]
     row = "{" + ",".join([f"{name}%s" for name in names]) + "}"  # no variable has a % in its name
     try:
-        texts = [row % tuple(map(_term_text, binding)) for binding in rows]  # type: ignore[arg-type]
+        return ",".join([row % tuple(map(_term_text, binding)) for binding in rows])  # type: ignore[arg-type]
     except TypeError:  # a variable is unbound
-        texts = [_row_text(names, binding) for binding in rows]
-    return f'{{"head":{{"vars":[{head}]}},"results":{{"bindings":[{",".join(texts)}]}}}}'
+        return ",".join([_row_text(names, binding) for binding in rows])
 
 
 def _row_text(names: Sequence[str], binding: Binding) -> str:

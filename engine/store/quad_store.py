@@ -153,7 +153,7 @@ class QuadStore:
         # Wraps each `select`: called with the query and the function that runs it.
         self.around_select: Callable[[Asked, SelectRun], Bag] = lambda asked, select: select()
         self._native = ox.Store() if path is None else _open(path)
-        self._readings: WeakSet[Generator[Quad | None, None, None]] = WeakSet()
+        self._readings: WeakSet[Generator[Any, None, None]] = WeakSet()
         self._pending: dict[Quad, bool] = {}
         self._pending_graphs: dict[Term, bool] = {}
         self._names: dict[Term, None] | None = None  # unknown until the first delta
@@ -284,6 +284,21 @@ class QuadStore:
             return chain.from_iterable(self.batches())
         found = self.native.quads_for_pattern(None, ox.NamedNode(predicate[1:-1]), None, None)
         return chain.from_iterable(_batches(found))
+
+    def batches_with(self, predicate: Term | None) -> Iterator[list[Quad] | None]:
+        """The same in batches, as of this call, and None behind the last: without it, the store was closed meanwhile,
+        which its caller may do while the dataset changes."""
+        native = self.native
+        name = None if predicate is None else ox.NamedNode(predicate[1:-1])
+        found = _batches(iter(native) if name is None else native.quads_for_pattern(None, name, None, None))
+
+        def generate() -> Generator[list[Quad] | None, None, None]:
+            yield from found
+            yield None
+
+        reading = generate()
+        self._readings.add(reading)
+        return reading
 
     def batches(self) -> Iterator[list[Quad]]:
         """All quads in batches, as of the first call of next."""

@@ -34,6 +34,7 @@ PART_BYTES, COMPRESSED_BYTES = 8192, 4096
 PARSED_S = 0.01  # how long the parts of one packet are parsed before other tasks run
 PONGS_BYTES_MAX = 64 * 1024  # unread answers to the pings of a client, with `FRAME_BYTES` for each
 LINGER_S = 1.0  # how long a refused client may take to read the reason
+SLOW_LINGER_S = 10.0  # how long one may that did not read what was sent before it
 _NOTHING = memoryview(b"")
 
 
@@ -118,8 +119,8 @@ class BoundedSocket(ServerConnection):
         response.headers["Content-Type"] = "application/json"
         return response
 
-    def refuse(self, code: CloseCode, reason: str) -> None:
-        """Closes with a code, and drops what was received."""
+    def refuse(self, code: CloseCode, reason: str, linger_s: float = LINGER_S) -> None:
+        """Closes with a code, and drops what was received. linger_s: how long the client may take to read it."""
         if self.refused:
             return
         self.refused = True
@@ -131,7 +132,7 @@ class BoundedSocket(ServerConnection):
         self.protocol.fail(code, reason)
         self.send_data()
         self.transport.resume_reading()  # input is dropped: a client that still writes would not see the reason
-        self.loop.call_later(LINGER_S, self.transport.abort)
+        self.loop.call_later(linger_s, self.transport.abort)
         self.unread.count(self, 0)
 
     def data_received(self, data: bytes) -> None:

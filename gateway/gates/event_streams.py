@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from lamplighter.engine.client.sending import PART_BYTES, parts_of
+from lamplighter.engine.client.sending import PART_BYTES, LongMessage, parts_of
 from lamplighter.engine.errors import MalformedRequestError, QueueFullError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol import Priority, Resume
@@ -47,6 +47,12 @@ _DATA = b"data: %b\n\n"
 
 class StreamEvent(bytes):
     """An event with all of its fields. Other messages of an outbox are the data of one."""
+
+    __slots__ = ()
+
+
+class LongEvent(LongMessage):
+    """The same in parts."""
 
     __slots__ = ()
 
@@ -113,14 +119,15 @@ class EventStream(Response):
                 if overflowed.done():
                     reason = self.outbox.exceeded
                     logger.warning("client disconnected", peer=self.name, reason="too slow", exceeded=reason)
+                    body = b": %b is reached: read faster, or subscribe to less\n\n" % reason.encode()
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
                     break
                 body = _HEARTBEAT
                 if event.done():
                     message, event = event.result(), None
-                    if len(message) > PART_BYTES:
+                    if len(message) > PART_BYTES or isinstance(message, LongMessage):
                         await self._send_long(message, send)
                         continue
-                    assert isinstance(message, bytes), "none of a stream is in parts"
                     body = message if isinstance(message, StreamEvent) else _DATA % message
                 await send({"type": "http.response.body", "body": body, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -135,7 +142,7 @@ class EventStream(Response):
     @staticmethod
     async def _send_long(message: Message, send: Send) -> None:
         """Sends an event in parts, between which others go on."""
-        ends = (b"", b"") if isinstance(message, StreamEvent) else (b"data: ", b"\n\n")
+        ends = (b"", b"") if isinstance(message, (StreamEvent, LongEvent)) else (b"data: ", b"\n\n")
         for part in (ends[0], *parts_of(message), ends[1]):
             await send({"type": "http.response.body", "body": bytes(part), "more_body": True})
             await asyncio.sleep(0)

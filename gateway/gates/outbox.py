@@ -5,6 +5,9 @@ composed. When many bytes wait, all queued notifications of a subscription becom
 the first. Nothing is moved backwards, so an answer never overtakes what it confirms. A client for which still too much
 waits is disconnected; it connects again and starts from a fresh first result, or resumes. While nothing waits, a
 message may go out at once.
+
+The text of long results is made when they are taken out, in parts between which others go on: neither the loop nor the
+updates of others wait for it.
 """
 
 from __future__ import annotations
@@ -13,10 +16,11 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from lamplighter.engine.client.sending import LongMessage
-from lamplighter.engine.protocol import Results, committed_message, results_message
+from lamplighter.engine.protocol import Results, around, committed_message, results_message
 from lamplighter.engine.terms import Bag, Binding
 from lamplighter.gateway.state.client_budgets import ClientBudget
 
@@ -56,7 +60,25 @@ class _Queued(NamedTuple):
 
     @property
     def size(self) -> int:
-        return len(self.results.members) + _ENVELOPE_BYTES
+        return self.results.size + _ENVELOPE_BYTES
+
+
+class _Unwritten(NamedTuple):
+    """A message with long results. made: makes it, when their text is made; first: whether it is a first result."""
+
+    results: Results
+    made: Callable[[], Message]
+    first: bool
+
+    @property
+    def size(self) -> int:
+        return self.results.size + _ENVELOPE_BYTES
+
+
+async def write(results: Results) -> None:
+    """Makes the text of results; others go on meanwhile."""
+    for _ in results.writing():
+        await asyncio.sleep(0)
 
 
 class _Replay:
@@ -64,7 +86,7 @@ class _Replay:
 
     __slots__ = ("messages", "size")
 
-    def __init__(self, messages: Iterator[bytes], size: int) -> None:
+    def __init__(self, messages: Iterator[Message], size: int) -> None:
         self.messages = messages
         self.size = size
 
@@ -118,9 +140,10 @@ class Outbox:
         self._composed = composed
         self._at_once = at_once
         self._waits = False  # whether `get` waits, so that no earlier message is unsent
-        self._messages: deque[Message | _Queued | _Replay] = deque()
-        self._counted = 0  # messages that are no replays
+        self._messages: deque[Message | _Queued | _Unwritten | _Replay] = deque()
+        self._counted = 0  # messages that are neither replays nor long first results
         self._bytes = 0  # bytes of those
+        self._first_bytes = 0  # of long first results
         self._replay_bytes = 0
         self._sending = 0  # bytes of the message that was taken last
         self._fresh_bytes = 0  # put since the last composing
@@ -147,16 +170,27 @@ class Outbox:
         if not (self._waits and self._at_once(message)):
             self._add(message, len(message))
 
+    def put_long(self, results: Results, made: Callable[[], Message], *, first: bool) -> None:
+        """Adds a message with long results, which `made` makes when their text is made. first: whether it is a first
+        result. A client that has asked for several of them is not slow, so they count in the sum of all clients
+        only."""
+        entry = _Unwritten(results, made, first)
+        self._add(entry, entry.size)
+
     def notify(self, numbering: SequenceCounter, results: Results) -> None:
         """Adds a notification, which may be composed with others of the same numbering."""
         # A connection that waits for messages needs no task switch for one that fits into the send buffer.
-        if self._waits and self._at_once(notification(numbering, numbering.sequence + 1, results)):
+        if (
+            self._waits
+            and not results.is_long
+            and self._at_once(notification(numbering, numbering.sequence + 1, results))
+        ):
             numbering.sequence += 1
             return
         queued = _Queued(numbering, results)
         self._add(queued, queued.size)
 
-    def replay(self, messages: Iterator[bytes], size: int) -> None:
+    def replay(self, messages: Iterator[Message], size: int) -> None:
         """Adds messages that are built as they are sent. size: bytes that they keep in memory, at most."""
         if self._closed or not size:
             return
@@ -175,9 +209,12 @@ class Outbox:
             self._send_budget.count(self, 0)
         message = await self._next()
         # It still takes memory: the socket has it until the next call.
-        self._sending = 0 if self._closed else len(message)
-        self._send_budget.count(self, self._bytes + self._sending, took=True)
+        self._count_sending(len(message), took=True)
         return message
+
+    def _count_sending(self, size: int, *, took: bool = False) -> None:
+        self._sending = 0 if self._closed else size
+        self._send_budget.count(self, self._bytes + self._first_bytes + self._sending, took=took)
 
     async def _next(self) -> Message:
         while True:
@@ -194,23 +231,35 @@ class Outbox:
                 self._replay_bytes -= entry.size
                 continue
             self._messages.popleft()
-            self._counted -= 1
+            if isinstance(entry, _Unwritten) and entry.first:
+                self._first_bytes -= entry.size
+            else:
+                self._counted -= 1
+                self._bytes -= len(entry) if isinstance(entry, (bytes, LongMessage)) else entry.size
             if isinstance(entry, (bytes, LongMessage)):
-                self._bytes -= len(entry)
                 return entry
-            self._bytes -= entry.size
+            if entry.results.is_long:
+                self._count_sending(entry.size)
+                await write(entry.results)
+            if isinstance(entry, _Unwritten):
+                return entry.made()
             numbering = entry.numbering
             numbering.sequence += 1
-            return notification(numbering, numbering.sequence, entry.results)
+            if not entry.results.is_long:
+                return notification(numbering, numbering.sequence, entry.results)
+            return LongMessage(around(partial(notification, numbering, numbering.sequence), entry.results))
 
-    def _add(self, entry: Message | _Queued, size: int) -> None:
+    def _add(self, entry: Message | _Queued | _Unwritten, size: int) -> None:
         if self._closed:
             return
         self._messages.append(entry)
         self._waits = False
-        self._counted += 1
-        self._bytes += size
-        self._fresh_bytes += size
+        if isinstance(entry, _Unwritten) and entry.first:
+            self._first_bytes += size
+        else:
+            self._counted += 1
+            self._bytes += size
+            self._fresh_bytes += size
         # Composing reads everything that waits, so it is done only after enough new messages.
         if self._bytes * 2 > self._bytes_max and self._fresh_bytes * 4 >= self._composed_bytes:
             self._compose()
@@ -221,7 +270,7 @@ class Outbox:
         self._filled.set()
         if self.share is not None:
             self.share.on_growth(self)
-        self._send_budget.count(self, self._bytes + self._sending)
+        self._send_budget.count(self, self._bytes + self._first_bytes + self._sending)
 
     def overflow(self, exceeded: str) -> None:
         """Drops all messages: the client is to be disconnected. exceeded: the setting."""
@@ -235,7 +284,7 @@ class Outbox:
         self._waits = False
         self._messages.clear()
         # Counted back at once: the connection may take seconds to close, and others need the room.
-        self._counted = self._bytes = self._replay_bytes = self._sending = 0
+        self._counted = self._bytes = self._first_bytes = self._replay_bytes = self._sending = 0
         self._send_budget.count(self, 0)
 
     def _compose(self) -> None:
@@ -251,14 +300,20 @@ class Outbox:
                 several[numbering] = found
         if several:
             self._messages = deque(self._net(several))
-            counted = [entry for entry in self._messages if not isinstance(entry, _Replay)]
+            counted = [
+                entry
+                for entry in self._messages
+                if not isinstance(entry, _Replay) and not (isinstance(entry, _Unwritten) and entry.first)
+            ]
             self._counted = len(counted)
-            self._bytes = sum(entry.size if isinstance(entry, _Queued) else len(entry) for entry in counted)
+            self._bytes = sum(
+                len(entry) if isinstance(entry, (bytes, LongMessage)) else entry.size for entry in counted
+            )
             self._composed()
         # Next time when a quarter of what is left has come again, so that the cost stays proportional to the messages.
         self._fresh_bytes, self._composed_bytes = 0, self._bytes
 
-    def _net(self, several: dict[SequenceCounter, list[Results]]) -> Iterator[Message | _Queued | _Replay]:
+    def _net(self, several: dict[SequenceCounter, list[Results]]) -> Iterator[Message | _Queued | _Unwritten | _Replay]:
         """The messages, where those of a numbering with several results are one, at the place of the first."""
         for entry in self._messages:
             if not isinstance(entry, _Queued) or entry.numbering not in several:

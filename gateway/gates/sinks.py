@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
+from lamplighter.engine.client.sending import LongMessage
 from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import GatewayError, UnknownSpuidError
 from lamplighter.engine.protocol import (
     Results,
+    around,
     commit_member,
     committed_message,
     error_message,
@@ -18,7 +21,7 @@ from lamplighter.engine.protocol import (
     resumed_message,
 )
 from lamplighter.engine.terms import Bag
-from lamplighter.gateway.gates.outbox import Outbox, SequenceCounter
+from lamplighter.gateway.gates.outbox import Message, Outbox, SequenceCounter
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.state.resumption import AttachedSubscription
 
@@ -80,8 +83,23 @@ class ClientSink:
         spu_class = subscription.spu_class if self._tell_class else None
         if keep is None:
             self._numbering = SequenceCounter(subscription.spuid, self._echoed, names_commits=self._names_commits)
-        message = first_message(subscription.spuid, results, self._alias, spu_class, keep, reset)
-        self._outbox.put(message if keep is None else self.with_id(message, subscription.spuid, 0))
+
+        def build(results: Results) -> bytes:
+            return first_message(subscription.spuid, results, self._alias, spu_class, keep, reset)
+
+        self._put(results, build, None if keep is None else subscription.spuid, 0)
+
+    def _put(self, results: Results, written: Callable[[Results], bytes], resumable: str | None, sequence: int) -> None:
+        """Puts a message with results into the outbox. resumable: the spuid of a resumable subscription."""
+
+        def build_message() -> Message:
+            message = LongMessage(around(written, results)) if results.is_long else written(results)
+            return message if resumable is None else self.with_id(message, resumable, sequence)
+
+        if results.is_long:
+            self._outbox.put_long(results, build_message, first=sequence == 0)
+        else:
+            self._outbox.put(build_message())
 
     def resumed(self, spuid: str, attached: AttachedSubscription[Sink]) -> None:
         self._outbox.put(resumed_message(spuid, self._alias, attached.sequence))
@@ -105,11 +123,14 @@ class ClientSink:
         if self._numbering is not None:
             self._outbox.notify(self._numbering, results)
         else:
-            written = committed_message if self._names_commits else results_message
-            message = written(notification.spuid, notification.sequence, results, self._echoed)
-            self._outbox.put(self.with_id(message, notification.spuid, notification.sequence))
+            kind = committed_message if self._names_commits else results_message
 
-    def with_id(self, message: bytes, spuid: str, sequence: int) -> bytes:
+            def build(results: Results) -> bytes:
+                return kind(notification.spuid, notification.sequence, results, self._echoed)
+
+            self._put(results, build, notification.spuid, notification.sequence)
+
+    def with_id(self, message: Message, spuid: str, sequence: int) -> Message:
         """A notification of a resumable subscription as it is sent. A gate may add what its clients resume by."""
         return message
 

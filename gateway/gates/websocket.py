@@ -54,7 +54,12 @@ from lamplighter.engine.protocol import (
     unsubscribed_message,
     updated_message,
 )
-from lamplighter.gateway.gates.bounded_sockets import MESSAGE_BYTES_MAX, BoundedSocket, ReceiveBudget
+from lamplighter.gateway.gates.bounded_sockets import (
+    MESSAGE_BYTES_MAX,
+    SLOW_LINGER_S,
+    BoundedSocket,
+    ReceiveBudget,
+)
 from lamplighter.gateway.gates.listeners import BACKLOG, HANDSHAKES_MAX, Listener
 from lamplighter.gateway.gates.outbox import Outbox, SendBudget
 from lamplighter.gateway.gates.sinks import ClientSink
@@ -148,7 +153,6 @@ class _Connection:
         except ConnectionClosed:
             logger.debug("connection closed", peer=self._cause.id)
         finally:
-            self._closed = True
             waiting.cancel()
             tasks = [sender, *watchers, *self._queries]
             for task in tasks:
@@ -156,11 +160,16 @@ class _Connection:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._runner.figures.shares.leave(self._outbox)
             self._outbox.close()
-            # They end, or wait for the client if they can be resumed.
-            for spuid, sink in self._sinks.items():
-                self._runner.disconnect(sink, [spuid])
+            self._end_subscriptions()
             if self._messages is not None:
                 self._runner.messages.leave(self._messages)
+
+    def _end_subscriptions(self) -> None:
+        """They end, or wait for the client if they can be resumed."""
+        self._closed = True
+        for spuid, sink in self._sinks.items():
+            self._runner.disconnect(sink, [spuid])
+        self._sinks.clear()
 
     async def _send(self) -> None:
         while True:
@@ -184,7 +193,10 @@ class _Connection:
             exceeded=self._outbox.exceeded,
             outbox_bytes_max=self._gate.settings.outbox_bytes_max,
         )
-        self._socket.transport.abort()
+        # Behind what it has not read yet, which is little. Nothing else follows.
+        reason = f"{self._outbox.exceeded} is reached: read faster, or subscribe to less"
+        self._socket.refuse(CloseCode.TRY_AGAIN_LATER, reason, SLOW_LINGER_S)
+        self._end_subscriptions()
 
     async def _disconnect_when_dead(self) -> None:
         """Disconnects a peer that does not read. Pings detect dead peers, but none can be sent behind unread data."""

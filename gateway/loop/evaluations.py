@@ -29,7 +29,7 @@ from lamplighter.engine.work import PlanExceededError
 from lamplighter.gateway.loop.queue import LiveSettings, not_registered
 from lamplighter.gateway.loop.time_slicer import TimeSlicer
 from lamplighter.gateway.workers.ad_hoc import Reader
-from lamplighter.gateway.workers.dry_runs import CHARACTER_S, Breath, DryRun, DryRuns, ParseJob
+from lamplighter.gateway.workers.dry_runs import CHARACTER_S, Breath, DryRun, DryRuns, IndexJob, ParseJob
 from lamplighter.gateway.workers.solutions import Trial, record_select, record_work
 
 logger = EventLogger(__name__)
@@ -124,7 +124,7 @@ class Evaluations:
         self._settled = False  # whether its forks are over
         engine.store.around_select = self.measure_select
 
-    def begin(self, dry_run: DryRun | ParseJob | Breath | None, *, may_wait: bool) -> None:
+    def begin(self, dry_run: DryRun | ParseJob | IndexJob | Breath | None, *, may_wait: bool) -> None:
         """A request begins. dry_run: what it passed; may_wait: whether it can have another one."""
         self.prepared_s, self.timed = 0.0, dry_run is not None
         self._trial, self._long = (None, False) if dry_run is None else (dry_run.trial, dry_run.is_long)

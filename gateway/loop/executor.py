@@ -19,7 +19,7 @@ from lamplighter.engine.change_log import Record
 from lamplighter.engine.core import Commit
 from lamplighter.engine.errors import GatewayError, bare
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.protocol import Priority, Results, is_long
+from lamplighter.engine.protocol import Priority, Results
 from lamplighter.engine.work import PlanExceededError
 from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.clock_commits import ClockCommits
@@ -32,7 +32,7 @@ from lamplighter.gateway.loop.scheduler import Scheduler
 from lamplighter.gateway.loop.subscribers import Subscribers
 from lamplighter.gateway.loop.time_slicer import SLICE_S, LongError, TimeSlicer
 from lamplighter.gateway.monitoring.timings import Timings
-from lamplighter.gateway.workers.dry_runs import ATTEMPTS_MAX, Breath
+from lamplighter.gateway.workers.dry_runs import ATTEMPTS_MAX, Breath, IndexJob
 
 logger = EventLogger(__name__)
 
@@ -57,15 +57,11 @@ Result = TypeVar("Result")
 
 @dataclass(slots=True, eq=False, repr=False)
 class Distribution:
-    """Distributes what comes of a commit: to the triggers of applications, and to the sinks of clients on release.
-
-    unwritten: long results whose text is not made yet."""
+    """Distributes what comes of a commit: to the triggers of applications, and to the sinks of clients on release."""
 
     _evaluations: Evaluations
     _aggregators: Aggregators
     _subscribers: Subscribers
-    _slicer: TimeSlicer
-    unwritten: list[Results] = field(default_factory=list, init=False)
 
     def distribute(self, commit: Commit, record: Record) -> None:
         """Sends what came of a commit on its way."""
@@ -91,8 +87,6 @@ class Distribution:
             results = shared.get(key)
             if results is None:
                 results = shared[key] = Results(notification.added, notification.removed, place)
-                if is_long(notification.added) or is_long(notification.removed):
-                    self.unwritten.append(results)
             self._subscribers.deliver(notification, results)
         if commit.ended:
             self._subscribers.end_failed(
@@ -100,11 +94,6 @@ class Distribution:
             )
             for spuid, error in commit.ended:
                 self._aggregators.end_lost(spuid, error)
-
-    def write_results(self) -> None:
-        """Makes the text of long results, while others go on."""
-        with self._slicer.beside():
-            self.unwritten.pop().members  # noqa: B018 - it is kept
 
 
 class TaskExecutor:
@@ -162,6 +151,8 @@ class TaskExecutor:
     async def _take(self, task: Task, tasks: asyncio.TaskGroup) -> None:
         """Runs a task, begins its dry run, or refuses it. Its outcome goes out with the group."""
         kind, ledger = task.kind, self._ledger
+        if isinstance(task.dry_run, IndexJob):
+            task.dry_run = None  # more may be to be indexed
         if task.error is None and task.dry_run is None and kind.check is not None:
             try:
                 begun = perf_counter()  # the processor's time takes a system call, and each update comes here
@@ -213,8 +204,6 @@ class TaskExecutor:
         self._queue.group.releases.append(partial(fulfil, task.outcome, result))
         if self._reactions.obligations.pending:
             await self._follow_up(self._reactions.flush_pending)
-        while self._distribution.unwritten:
-            await self._in_slices(self._distribution.write_results)
 
     async def _follow_up(self, work: Callable[[], None]) -> None:
         """Commits what is due before a task, or pending behind one. When the log cannot take it now, it is tried again

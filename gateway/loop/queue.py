@@ -41,7 +41,7 @@ from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import GatewaySettings, QuotaSettings, Settings
 from lamplighter.gateway.workers.ad_hoc import Answer
-from lamplighter.gateway.workers.dry_runs import Breath, DryRun, ParseJob
+from lamplighter.gateway.workers.dry_runs import Breath, DryRun, IndexJob, ParseJob
 
 GROUP_MAX = 1000
 """Most tasks between two syncs, so that the first of them does not wait for long."""
@@ -130,7 +130,7 @@ class RequestKind:
     """
 
     run: Callable[[Any], Any]
-    check: Callable[[Any], DryRun | ParseJob | None] | None = None
+    check: Callable[[Any], DryRun | ParseJob | IndexJob | None] | None = None
     refused: Callable[[Any, GatewayError], Any] | None = None
     in_loop: bool = False
     timed: bool = False
@@ -160,7 +160,7 @@ class Task:
     client: str = ""
     begun: float = 0.0
     number: int = 0
-    dry_run: DryRun | ParseJob | Breath | None = None
+    dry_run: DryRun | ParseJob | IndexJob | Breath | None = None
     error: GatewayError | None = None
     attempts: int = 0
 
@@ -169,7 +169,7 @@ class _LaneTurn(NamedTuple):
     """The first task of a lane has had its dry run: the lane's turn."""
 
     lane: OrderedLane
-    dry_run: DryRun | ParseJob | Breath
+    dry_run: DryRun | ParseJob | IndexJob | Breath
     error: GatewayError | None
     priority: Priority
 
@@ -414,7 +414,7 @@ class Queue:
             found.usage.add(task.client, -1)
         return not task.outcome.cancelled()
 
-    def hold(self, task: Task, dry_run: DryRun | ParseJob | Breath, tasks: asyncio.TaskGroup) -> None:
+    def hold(self, task: Task, dry_run: DryRun | ParseJob | IndexJob | Breath, tasks: asyncio.TaskGroup) -> None:
         """Begins the dry run of a task. It is taken again when that has ended, with the tasks of its lane behind
         it."""
         lane, found = task.lane or OrderedLane(), self._classes[task.priority]
@@ -425,7 +425,7 @@ class Queue:
         lane.waiting.append(task)
         tasks.create_task(self._try(dry_run, lane, task), name="dry run")
 
-    async def _try(self, dry_run: DryRun | ParseJob | Breath, lane: OrderedLane, task: Task) -> None:
+    async def _try(self, dry_run: DryRun | ParseJob | IndexJob | Breath, lane: OrderedLane, task: Task) -> None:
         error: GatewayError | None = None
         try:
             await dry_run.run(task.client)

@@ -140,9 +140,7 @@ class Runner:
         self.applications = declared = self.declarations.declared
         outcomes.declare(declared, declared.declared)
         self._subscribers = Subscribers(ledger, reactions, self._resumption, self._dry_runs, queue, current)
-        ledger.distribution = self._distribution = Distribution(
-            evaluations, self._aggregators, self._subscribers, slicer
-        )
+        ledger.distribution = self._distribution = Distribution(evaluations, self._aggregators, self._subscribers)
         self.delivered = DeliveredSubscriptions(ledger, self._resumption, reactions, queue)
         self._removals = Removals(ledger, delays, self._obligations)
         self._obligations.starts += (
@@ -220,7 +218,6 @@ class Runner:
             logger.error("gateway started, change log not writable", reason=error)
         self.queue.group = ReleaseGroup()  # nobody is connected yet
         self._log.tail.acknowledge((self._log.epoch, self._log.sequence))
-        self._distribution.unwritten.clear()
         self._group_end.appended = self._log.sequence
         return recovery
 

@@ -29,13 +29,13 @@ from lamplighter.engine.errors import (
     AccessDeniedError,
     ChangeLogError,
     GatewayError,
+    LimitExceededError,
     StoreError,
     UnknownSpuidError,
 )
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.protocol import Priority, Results, Resume, is_long, write_results
+from lamplighter.engine.protocol import Priority, Results, Resume
 from lamplighter.engine.sharing import Usage
-from lamplighter.engine.slices import LONG
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log import entries
@@ -53,7 +53,7 @@ from lamplighter.gateway.state.resumption import (
     ResumeFailure,
     digits,
 )
-from lamplighter.gateway.workers.dry_runs import DryRun, DryRuns
+from lamplighter.gateway.workers.dry_runs import DryRun, DryRuns, IndexJob
 
 logger = EventLogger(__name__)
 
@@ -207,7 +207,7 @@ class Subscribers:
         keep_us, keep = (0, None) if call.resume is None else self.resumables.grant(call.resume.keep)
         return self._queue.submit(QueuedSubscription(call, keep_us, keep, call.caller, lane, priority))
 
-    def check_subscription(self, asked: QueuedSubscription) -> DryRun | None:
+    def check_subscription(self, asked: QueuedSubscription) -> DryRun | IndexJob | None:
         """What has to pass before it begins, None where nothing has to. Raises AccessDeniedError."""
         call, sequence = asked.call, None if asked.call.resume is None else asked.call.resume.sequence
         access = self._current.access(call.caller)
@@ -241,11 +241,7 @@ class Subscribers:
         subscription = subscribe_as_followed(self._engine, followed, access, tried_first=again)
         evaluations.prepared_s = thread_time() - begun
         try:
-            self._dry_runs.check_rows(subscription.first)
-            if is_long(subscription.first):
-                self._ledger.slicer.begin(LONG)
-                with self._ledger.slicer.beside():
-                    write_results(subscription.first)
+            self._dry_runs.check_first(subscription.first)
             if asked.keep is None:
                 self.sinks[subscription.spuid] = sink
                 if caller.name:
@@ -308,10 +304,14 @@ class Subscribers:
     def deliver(self, notification: Notification, results: Results) -> None:
         """Sends a notification on its way, if somebody is there to be told; a resumable subscription retains it.
 
-        One that cannot be sent ends its subscription: the commit stands, and the others are told of it.
+        One that cannot be sent, or is too long, ends its subscription: the commit stands, and others are told of it.
         """
         try:
+            if results.is_long:
+                self._dry_runs.check_characters("a notification", results.added, results.removed)
             self._deliver(notification, results)
+        except LimitExceededError as error:
+            self.end_failed([Ended(notification.spuid, error)])
         except Exception as error:
             spuid = self.resumables.spuid(notification.spuid) or notification.spuid
             logger.exception("notification failed", spuid=spuid.removeprefix(SPUID))

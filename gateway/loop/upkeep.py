@@ -37,6 +37,10 @@ COLLECTED_AFTER = 10_000
 COLLECTION_SHARE = 0.02
 """Of a core, at most, for the search of long works' garbage. It takes 5 ms, and 350 ms with 1,000 subscriptions of as
 many plans, which are 400,000 objects."""
+EXEMPT_MAX = 50_000
+"""Additional container objects that long works may exempt from collection, or half as many as there are, until the
+search does not wait for a quiet moment any more: it holds the loop for 0.1 to 0.25 s, since it looks at all of the
+program too. They are some MB."""
 FINDINGS_MAX = 10
 """Findings that are told; one fault may have thousands."""
 
@@ -46,6 +50,7 @@ class Upkeep:
 
     def __init__(self, engine: Engine, failed: Callable[[str], None]) -> None:
         self._store = engine.store
+        self._cts = engine.cts
         self._auditor = Auditor(engine.store, engine.cts)
         self._failed = failed
         self._count = 16
@@ -55,6 +60,7 @@ class Upkeep:
         self._loose = False
         self._frozen = False
         self._frozen_turns = self._collect_after = 0
+        self._exempt: int | None = None  # container objects behind the last search, None before the first long work
         self.findings = 0
         self._store.retire = self._retired.append
 
@@ -71,6 +77,8 @@ class Upkeep:
     def large_work_ended(self) -> None:
         """Much memory may be free and still belong to the process."""
         self._loose = True
+        if self._exempt is None:
+            self._exempt = gc.get_freeze_count()
         self._frozen = gc.get_threshold()[0] >= COLLECTED_AFTER  # else it is not the gateway's own process
 
     def between(self) -> bool:
@@ -93,6 +101,7 @@ class Upkeep:
     def turn(self, quiet: bool) -> float:
         """Does a little; returns the seconds until the next turn. quiet: nobody has asked for anything of late."""
         start = perf_counter()
+        self._cts.forget_filled()
         self._retired_turns += bool(self._retired)
         many = len(self._retired) > RETIRED_MAX
         if self._retired and (quiet or many or self._retired_turns >= QUIET_TURNS_MAX):
@@ -105,7 +114,7 @@ class Upkeep:
         self._trim_after -= 1
         self._collect_after -= 1
         self._frozen_turns += self._frozen
-        if self._frozen and self._collect_after <= 0 and (quiet or self._frozen_turns >= QUIET_TURNS_MAX):
+        if self._frozen and self._collect_after <= 0 and (quiet or self._has_waited_long()):
             self._collect()
             return PAUSE_S
         if self._loose and self._trim_after <= 0:
@@ -115,6 +124,14 @@ class Upkeep:
         self._audit()
         return PAUSE_S
 
+    def _has_waited_long(self) -> bool:
+        """Whether there may be so much garbage of long works that others wait for its search."""
+        if self._frozen_turns < QUIET_TURNS_MAX:
+            return False
+        self._frozen_turns = 0  # counting them takes milliseconds
+        known = self._exempt or 0
+        return gc.get_freeze_count() - known > max(EXEMPT_MAX, known // 2)
+
     def _collect(self) -> None:
         """Collects garbage also among what long works have exempted from collection, which is all that lived when they
         ended (`loop.time_slicer`): connections, for example, leave cycles when they end."""
@@ -122,6 +139,7 @@ class Upkeep:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
+        self._exempt = gc.get_freeze_count()
         self._frozen, self._loose = False, True
         self._frozen_turns = 0
         self._collect_after = max(TRIM_TURNS_MIN, int((perf_counter() - start) / COLLECTION_SHARE / PAUSE_S))

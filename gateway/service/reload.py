@@ -19,6 +19,7 @@ LIVE: dict[str, frozenset[str]] = {
         {
             "evaluation_ms_max",
             "first_result_rows_max",
+            "result_characters_max",
             "parse_memory_bytes_max",
             "parse_ms_max",
             "query_bytes_max",

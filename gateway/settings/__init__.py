@@ -123,7 +123,8 @@ class LimitSettings(_Table, frozen=True):
 
     query_bytes_max: the text of a client's query or subscription, in UTF-8, which the loop reads; evaluation_ms_max:
     processor time of one evaluation, by the store or by a plan, for an update, or for a subscription at once or again;
-    first_result_rows_max: rows of a subscription's first result; delta_quads_max: quads that the templates of one
+    first_result_rows_max: rows of a subscription's first result; result_characters_max: characters of the terms of one,
+    and of a notification, each counted in each row that has it; delta_quads_max: quads that the templates of one
     update make, to be deleted and inserted; term_bytes_max: the longest term that may come into the dataset, in
     N-Triples syntax and UTF-8; parse_ms_max, parse_memory_bytes_max: processor time and memory of the process that
     parses a large body.
@@ -132,6 +133,7 @@ class LimitSettings(_Table, frozen=True):
     query_bytes_max: Positive = 64 * 1024
     evaluation_ms_max: Positive = 500
     first_result_rows_max: Positive = 100_000
+    result_characters_max: Positive = 64 * 1024 * 1024
     delta_quads_max: Positive = DELTA_QUADS_MAX
     term_bytes_max: Annotated[int, msgspec.Meta(ge=TERM_BYTES_LEAST, le=TERM_BYTES_MOST)] = TERM_BYTES_MAX
     parse_ms_max: Positive = 20_000

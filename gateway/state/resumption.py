@@ -78,8 +78,15 @@ class MissedNotification(NamedTuple):
     """A notification that a client missed. members: the text of its results; commit: of the record that caused it."""
 
     sequence: int
-    members: bytes
-    commit: Place | None
+    results: Results
+
+    @property
+    def members(self) -> bytes:
+        return self.results.members
+
+    @property
+    def commit(self) -> Place | None:
+        return self.results.commit
 
 
 class AttachedSubscription(NamedTuple, Generic[Sink]):
@@ -100,13 +107,6 @@ class ResumeFailure(NamedTuple):
     outdated: bool = False
 
 
-class _RetainedNotification(NamedTuple):
-    """A retained notification. members: the text of its results."""
-
-    members: bytes
-    commit: Place | None
-
-
 class _KeptSubscription(Generic[Sink]):
     """handle: the engine's name for it. told: the last notification that an absent client may have seen."""
 
@@ -117,7 +117,7 @@ class _KeptSubscription(Generic[Sink]):
         self.handle = handle
         self.sink = sink
         self.sequence = 0
-        self.retained: deque[_RetainedNotification] = deque()
+        self.retained: deque[Results] = deque()
         self.bytes = 0
         self.away_since_us: int | None = None
         self.told = 0
@@ -192,10 +192,9 @@ class ResumableSubscriptions(Generic[Sink]):
         kept = self._by_handle.get(handle)
         if kept is None:
             return None
-        members = results.members
         kept.sequence += 1
-        kept.retained.append(_RetainedNotification(members, results.commit))
-        self._grow(kept, len(members) + _ENTRY_BYTES)
+        # Long ones are written when they are sent, since that takes long. Of the others the text is kept, and no rows.
+        self._retain(kept, results if results.is_long else Results.of_members(results.members, results.commit))
         return Delivered(kept.followed.spuid, kept.sequence, kept.sink)
 
     def end(self, spuid: str) -> str | None:
@@ -286,10 +285,7 @@ class ResumableSubscriptions(Generic[Sink]):
         while found.last_forgotten < sequence:
             self._forget(found)
         displaced, found.sink, found.away_since_us = found.sink, sink, None
-        missed = [
-            MissedNotification(number, note.members, note.commit)
-            for number, note in enumerate(found.retained, sequence + 1)
-        ]
+        missed = [MissedNotification(number, results) for number, results in enumerate(found.retained, sequence + 1)]
         return AttachedSubscription(found.sequence, missed, found.bytes, displaced)
 
     def resumable(self, asked: Followed, sequence: int) -> _KeptSubscription[Sink] | ResumeFailure:
@@ -380,8 +376,9 @@ class ResumableSubscriptions(Generic[Sink]):
 
     # --- retained notifications ---
 
-    def _grow(self, kept: _KeptSubscription[Sink], size: int) -> None:
-        self._count(kept, size)
+    def _retain(self, kept: _KeptSubscription[Sink], results: Results) -> None:
+        kept.retained.append(results)
+        self._count(kept, results.size + _ENTRY_BYTES)
         # Three bounds, from the smallest circle to the largest: this subscription, its client, all.
         while kept.bytes > self._settings.outbox_bytes_max:
             self._forget(kept)
@@ -401,7 +398,7 @@ class ResumableSubscriptions(Generic[Sink]):
             self._forget(largest)
 
     def _forget(self, kept: _KeptSubscription[Sink]) -> None:
-        self._count(kept, -len(kept.retained.popleft().members) - _ENTRY_BYTES)
+        self._count(kept, -kept.retained.popleft().size - _ENTRY_BYTES)
 
     def _count(self, kept: _KeptSubscription[Sink], size: int) -> None:
         """size: negative to release."""
@@ -430,13 +427,12 @@ class ResumableSubscriptions(Generic[Sink]):
         kept.sequence = state.sequence
         # A snapshot of an earlier version has no commits.
         for text, commit in zip_longest(state.notifications, state.commits[: len(state.notifications)]):
-            kept.retained.append(_RetainedNotification(members := text.encode(), commit))
-            self._grow(kept, len(members) + _ENTRY_BYTES)
+            self._retain(kept, Results.of_members(text.encode(), commit))
 
 
 def _cost_of(kept: _KeptSubscription[Any]) -> Retained:
-    texts = tuple(note.members.decode() for note in kept.retained)
-    return Retained(kept.followed, kept.sequence, texts, tuple(note.commit for note in kept.retained))
+    texts = tuple(results.members.decode() for results in kept.retained)
+    return Retained(kept.followed, kept.sequence, texts, tuple(results.commit for results in kept.retained))
 
 
 def _weight(kept: _KeptSubscription[Any]) -> int:

@@ -23,6 +23,7 @@ again.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -37,6 +38,8 @@ from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import GatewayError, LimitExceededError
 from lamplighter.engine.matching.aggregates import AGGREGATES
 from lamplighter.engine.matching.costs import Costs
+from lamplighter.engine.matching.filling import NotIndexedError
+from lamplighter.engine.protocol import characters
 from lamplighter.engine.sparql.algebra import (
     Aggregate,
     Constant,
@@ -216,6 +219,36 @@ async def _breathe(client: str = "") -> None:
     """Has nothing to try."""
 
 
+class IndexJob:
+    """Indexes many quads in portions, between which others have their turn. Whether that was all of what a request
+    needs is found out by another look at it."""
+
+    has_passed = False
+    trial = None
+    is_long = False
+
+    def __init__(self, dry_runs: DryRuns, predicate: Term | None, by_object: bool) -> None:
+        self._dry_runs = dry_runs
+        self._predicate = predicate
+        self._by_object = by_object
+
+    async def run(self, client: str = "") -> None:
+        """client: whose turn it takes."""
+        dry_runs, cts = self._dry_runs, self._dry_runs.engine.cts
+        async with dry_runs.index_turns.of(client):
+            try:
+                while True:
+                    await dry_runs.reader.steady.wait()
+                    if cts.fill_some(self._predicate, by_object=self._by_object):
+                        break
+                    await asyncio.sleep(0)
+            finally:
+                cts.stop_filling(self._predicate)
+
+    def took(self, seconds: float) -> None:
+        """Has nothing to remember."""
+
+
 class Breath:
     """Passes at once: what had to be known of a request took so long that others go first."""
 
@@ -275,6 +308,7 @@ class DryRuns:
         self.reader = reader
         self.limits = limits
         self.turns = ClientTurns(AT_ONCE_MAX)
+        self.index_turns = ClientTurns(1)
         self.passed = _Memory()
         self.failed = _Memory()
         self.changes = RecentChanges()
@@ -333,15 +367,18 @@ class DryRuns:
         default_graphs: Sequence[Term] | None,
         named_graphs: Sequence[Term] | None,
         access: Access = FULL,
-    ) -> DryRun | None:
+    ) -> DryRun | IndexJob | None:
         """None for a subscription that has a plan, and for an invalid one."""
         with suppress(GatewayError):
             subscribe = partial(
                 self.engine.subscribe, sparql, default_graphs=default_graphs, named_graphs=named_graphs, access=access
             )
-            text = self.engine.evaluation_of_subscription(
-                sparql, default_graphs=default_graphs, named_graphs=named_graphs, access=access
-            )
+            try:
+                text = self.engine.evaluation_of_subscription(
+                    sparql, default_graphs=default_graphs, named_graphs=named_graphs, access=access, gradual=True
+                )
+            except NotIndexedError as error:
+                return IndexJob(self, error.predicate, error.by_object)
             if text is None:
                 return None
             dataset = tuple(None if names is None else tuple(names) for names in (default_graphs, named_graphs))
@@ -351,16 +388,26 @@ class DryRuns:
                 _key(text, *dataset, _names(access.subscribe)),
                 None if shape is None else replace(shape, linear=False),  # the number of rows counts, too
                 [text],
-                TrialWork(lambda now: self.check_rows(subscribe().first)),
+                TrialWork(lambda now: self.check_first(subscribe().first)),
             )
         return None
 
-    def check_rows(self, first: Bag) -> None:
+    def check_first(self, first: Bag) -> None:
         """Raises LimitExceededError for a first result that is too long."""
         if len(first) > self.limits.first_result_rows_max:
             raise LimitExceededError(
                 f"the first result has more than limits.first_result_rows_max = {self.limits.first_result_rows_max} "
                 "rows; narrow the subscription down"
+            )
+        self.check_characters("the first result", first)
+
+    def check_characters(self, what: str, *bags: Bag) -> None:
+        """Raises LimitExceededError for results that would be too long a text."""
+        most = self.limits.result_characters_max
+        if sum(map(characters, bags)) > most:
+            raise LimitExceededError(
+                f"{what} has more than limits.result_characters_max = {most} characters of terms, where a term counts "
+                "in each row that has it; select fewer variables, or narrow the subscription down"
             )
 
     def risky(self, text: str) -> bool:

@@ -8,7 +8,7 @@
 - faults: errors of the gateway itself, and connections that it ends.
 
 Processor time is that of the gateway's threads, so other work on the machine does not count. What is found is printed,
-and kept in build/fuzz.
+and kept in build/fuzz: the text, what was asked before it, and what the gateway's threads were doing meanwhile.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from urllib.parse import quote
 
 from benchmarks.gateway_process import Gateway, gateway_process
 from benchmarks.sockets import Socket
+from tests.fuzz.watchdog import holds, stacks
 from tests.support.grown_texts import GrownTexts, data
 from tests.support.receivers import HttpReceiver
 
@@ -42,6 +43,10 @@ SESSION_S = 90.0
 """A gateway is replaced after that, and after each hold, since the longest one is what it remembers."""
 WAIT_S = 120.0
 KEPT = Path("build/fuzz")
+IDLE_S = 2.0
+"""A gateway may close a connection that is not used for a while."""
+CALLS_MAX = 12
+"""Calls before the one that is told, which are kept with it."""
 _MCP = "2026-07-28"
 _MCP_META = {
     "io.modelcontextprotocol/protocolVersion": _MCP,
@@ -86,12 +91,26 @@ def rows(results: Any) -> Rows:
 class Waits:
     """The longest waits of small requests beside a door's call, in processor time of the gateway.
 
-    loop: of one that needs the event loop only, in the loop's thread; update: of an honest update, in all threads.
+    loop: of one that needs the event loop only, in the loop's thread; update: of an honest update, in all threads;
+    update_wall: the same by the clock.
     """
 
     loop: float = 0.0
     update: float = 0.0
     update_wall: float = 0.0
+    periods: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Of the longest ones, by time.monotonic."""
+
+    def count(self, kind: str, seconds: float, since: float) -> None:
+        if seconds > getattr(self, kind):
+            setattr(self, kind, seconds)
+            self.periods[kind] = since, time.monotonic()
+
+    def seconds(self) -> dict[str, float]:
+        return {name: round(getattr(self, name), 3) for name in _WAITS}
+
+
+_WAITS = ("loop", "update", "update_wall")
 
 
 class Canary:
@@ -121,22 +140,20 @@ class Canary:
         with suppress(OSError, http.client.HTTPException, RuntimeError):
             connection = http.client.HTTPConnection(*self._gateway.http, timeout=WAIT_S)
             while not self._ended:
-                begun = self._loop_s()
+                begun, since = self._loop_s(), time.monotonic()
                 connection.request("GET", "/nothing")
                 connection.getresponse().read()
-                waits = self.waits
-                waits.loop = max(waits.loop, self._loop_s() - begun)
+                self.waits.count("loop", self._loop_s() - begun, since)
                 time.sleep(0.01)
 
     def _tell(self) -> None:
         with suppress(OSError, ValueError):
             honest = Socket(self._gateway.websocket)
             while not self._ended:
-                begun, wall = self._gateway.cpu_s(), time.perf_counter()
+                begun, since = self._gateway.cpu_s(), time.monotonic()
                 honest.ask(_HONEST)
-                waits = self.waits
-                waits.update = max(waits.update, self._gateway.cpu_s() - begun)
-                waits.update_wall = max(waits.update_wall, time.perf_counter() - wall)
+                self.waits.count("update", self._gateway.cpu_s() - begun, since)
+                self.waits.count("update_wall", time.monotonic() - since, since)
                 time.sleep(0.01)
 
 
@@ -148,6 +165,7 @@ class Doors:
     receiver: HttpReceiver
     random: Random
     _number: int = 0
+    _used: float = 0.0  # when the connection had an answer last
     _http: http.client.HTTPConnection = field(init=False)
     _socket: Socket = field(init=False)
     _messages: deque[bytes] = field(default_factory=deque)
@@ -164,9 +182,12 @@ class Doors:
     def request(self, method: str, target: str, body: bytes = b"", **headers: str) -> Any:
         """The body of an answer, as JSON if it is. Raises RefusedError."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if time.monotonic() - self._used > IDLE_S:
+            self._http.close()  # it is opened again
         self._http.request(method, target, body, named)
         answer = self._http.getresponse()
         content = answer.read()
+        self._used = time.monotonic()
         if answer.status >= 400:
             found: Any = {}
             with suppress(ValueError):
@@ -303,7 +324,7 @@ class Doors:
     # --- languages of their own ---
 
     def entities(self) -> str:
-        """A condition of NGSI-LD, which is returned."""
+        """A target of NGSI-LD with a condition."""
         random = self.random
         count = random.choice((1, 3, 30, 300, 2000))
         piece = random.choice(("p0>#", "p0==#,2", "p1!=#", "p0~=x#", "p0", "p0==1..#"))
@@ -312,13 +333,10 @@ class Doors:
             text = "(" * count + piece.replace("#", "1") + ")" * count
         else:
             text = random.choice(";|").join(texts)
-        target = f"/ngsi-ld/v1/entities?type=*&q={quote(text)}"
-        with suppress(RefusedError):
-            self.request("GET", target)
-        return target
+        return f"/ngsi-ld/v1/entities?type=*&q={quote(text)}"
 
     def observations(self) -> str:
-        """A filter of SensorThings, which is returned."""
+        """A target of SensorThings with a filter."""
         random = self.random
         count = random.choice((1, 3, 30, 300, 2000))
         piece = random.choice(("result gt #", "not (result eq #)", "Datastream/id eq '#'", "result add # lt 5"))
@@ -327,10 +345,7 @@ class Doors:
             text = random.choice(("(", "not (")) * count + "result gt 1" + ")" * count
         else:
             text = random.choice((" and ", " or ")).join(texts)
-        target = f"/v1.1/Observations?$filter={quote(text)}"
-        with suppress(RefusedError):
-            self.request("GET", target)
-        return target
+        return f"/v1.1/Observations?$filter={quote(text)}"
 
 
 class Search:
@@ -343,13 +358,24 @@ class Search:
         self.found: list[dict[str, Any]] = []
         self.longest: dict[str, Waits] = {}
         self.pattern = ""
+        self.calls = deque[tuple[float, str, str]](maxlen=CALLS_MAX)
+        self.folder = Path()  # of the present gateway
 
-    def note(self, kind: str, door: str, text: str, **more: Any) -> None:
+    def note(
+        self, kind: str, door: str, text: str, periods: dict[str, tuple[float, float]] | None = None, **more: Any
+    ) -> None:
+        """periods: of what is told; what the gateway was doing then is kept with it."""
         self.seen[kind] += 1
         self.found.append({"kind": kind, "door": door, "text": text, "pattern": self.pattern, **more})
+        doing: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            for name, (since, until) in (periods or {}).items():
+                doing[name] = {"since": since, "until": until, "stacks": stacks(self.folder, since, until)}
+            doing["by its own figures"] = holds(self.folder)
         KEPT.mkdir(parents=True, exist_ok=True)
         path = KEPT / f"doors-{time.time_ns()}.json"
-        path.write_text(json.dumps(self.found[-1], indent=1))
+        kept = self.found[-1] | {"calls": list(self.calls), "doing": doing}
+        path.write_text(json.dumps(kept, indent=1))
         print(f"{kind} at {door}: {path} {more}", flush=True)
 
     def applications(self, folder: Path) -> list[str]:
@@ -375,6 +401,7 @@ class Search:
     def watched(self, canary: Canary, door: str, text: str) -> Iterator[None]:
         """Within the context, a door is called."""
         canary.waits = waits = Waits()
+        self.calls.append((time.monotonic(), door, text))
         try:
             yield
         except RefusedError as error:
@@ -389,12 +416,12 @@ class Search:
             self.seen[f"{door} done"] += 1
         finally:
             longest = self.longest.setdefault(door, Waits())
-            for name in ("loop", "update", "update_wall"):
+            for name in _WAITS:
                 setattr(longest, name, max(getattr(longest, name), getattr(waits, name)))
             if waits.loop > HELD_S_MAX:
-                self.note("hold", door, text, **vars(waits))
+                self.note("hold", door, text, waits.periods, **waits.seconds())
             elif waits.update > HELD_S_MAX:
-                self.note("wait", door, text, **vars(waits))
+                self.note("wait", door, text, waits.periods, **waits.seconds())
 
     def text(self, doors: Doors, canary: Canary, pattern: str) -> None:
         """Sends one to several doors."""
@@ -454,8 +481,9 @@ class Search:
 
         other = random.choice(("stream", "webhook", "tool", "search", "page", "past", "entities", "observations"))
         if other in ("entities", "observations"):
-            with self.watched(canary, other, "..."):
-                getattr(doors, other)()
+            target = getattr(doors, other)()
+            with suppress(RefusedError), self.watched(canary, other, target):
+                doors.request("GET", target)
         else:
             asked(other, lambda: getattr(doors, other)(query))
 
@@ -463,7 +491,7 @@ class Search:
         """Texts at one gateway."""
         until = time.monotonic() + min(seconds, SESSION_S)
         with TemporaryDirectory() as temporary, HttpReceiver() as receiver:
-            folder = Path(temporary)
+            self.folder = folder = Path(temporary)
             declared = self.applications(folder) if texts is None and self.random.random() < 0.5 else []
             log = folder / "gateway.log"
             doors_on = {
@@ -475,7 +503,7 @@ class Search:
                 "ngsild": {"enabled": True},
                 "wot": {"enabled": True},
             }
-            with gateway_process(folder, log, **doors_on) as gateway:
+            with gateway_process(folder, log, module="tests.fuzz.watchdog", **doors_on) as gateway:
                 doors = Doors(gateway, receiver, self.random)
                 doors.update(data())
                 canary = Canary(gateway)
@@ -518,7 +546,7 @@ def main() -> int:
             search.session(left)
     print(dict(sorted(search.seen.items())))
     for door, waits in search.longest.items():
-        print(door, {name: round(seconds, 3) for name, seconds in vars(waits).items()})
+        print(door, waits.seconds())
     return min(len(search.found), 1)
 
 

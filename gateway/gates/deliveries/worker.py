@@ -38,6 +38,7 @@ from lamplighter.engine.sharing import Usage
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.gates.deliveries.files import Positions
+from lamplighter.gateway.gates.outbox import write
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.security.callers import ANYBODY, Caller
@@ -82,12 +83,17 @@ class DeliveryRequest(NamedTuple):
 
 
 class WaitingNotification(NamedTuple):
-    """A notification that waits. members: text of its results; reset: why the subscription began anew."""
+    """A notification that waits. reset: why the subscription began anew."""
 
     spuid: str
     sequence: int
-    members: bytes
+    results: Results
     reset: str | None = None
+
+    @property
+    def members(self) -> bytes:
+        """The text of its results."""
+        return self.results.members
 
     @property
     def name(self) -> str:
@@ -96,7 +102,7 @@ class WaitingNotification(NamedTuple):
 
     @property
     def size(self) -> int:
-        return len(self.members) + _ENTRY_BYTES
+        return self.results.size + _ENTRY_BYTES
 
 
 class Ack:
@@ -233,16 +239,16 @@ class WorkerSink:
     def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
         if self._is_current:
             results = Results(subscription.first, Bag(subscription.first.variables))
-            self.connection.begin(subscription.spuid, results.members, reset)
+            self.connection.begin(subscription.spuid, results, reset)
 
     def resumed(self, spuid: str, attached: AttachedSubscription[Sink]) -> None:
         if self._is_current:
             for missed in attached.missed:
-                self.connection.enqueue(spuid, missed.sequence, missed.members)
+                self.connection.enqueue(spuid, missed.sequence, missed.results)
 
     def notify(self, notification: Notification, results: Results) -> None:
         if self._is_current:
-            self.connection.enqueue(notification.spuid, notification.sequence, results.members)
+            self.connection.enqueue(notification.spuid, notification.sequence, results)
 
     def ended(self, spuid: str, error: GatewayError) -> None:
         if self._is_current:
@@ -294,20 +300,20 @@ class DeliveryWorker:
 
     # --- called by the sink ---
 
-    def begin(self, spuid: str, members: bytes, reset: str | None) -> None:
+    def begin(self, spuid: str, results: Results, reset: str | None) -> None:
         self._clear()
         # The file would keep the place of each subscription that ever was.
         if self.followed.spuid and self.followed.spuid != spuid:
             self._context.positions.forget(self.followed.spuid)
         self.followed = msgspec.structs.replace(self.followed, spuid=spuid)
         self.position = -1
-        self._add(WaitingNotification(spuid, 0, members, reset or self._reason))
+        self._add(WaitingNotification(spuid, 0, results, reset or self._reason))
         self._reason = None
 
-    def enqueue(self, spuid: str, sequence: int, members: bytes) -> None:
+    def enqueue(self, spuid: str, sequence: int, results: Results) -> None:
         # Stale: it attaches behind the acknowledged place, and receives this one again.
         if not self._stale:
-            self._add(WaitingNotification(spuid, sequence, members))
+            self._add(WaitingNotification(spuid, sequence, results))
             # The first of them is being sent. It does not count: a first result may be larger.
             if self.waiting and self.bytes - self.waiting[0].size > self._context.outbox_bytes_max:
                 self.drop()
@@ -469,6 +475,7 @@ class DeliveryWorker:
                 return ""
             try:
                 # Made when its turn has come: a long text does not wait in memory for a slow receiver.
+                await write(message.results)
                 request = await context.kind.request(self, message, self._part)
             except GatewayError as error:
                 return f"the notification cannot be made: {error}"

@@ -9,13 +9,21 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamplighter.engine.client.sending import LongMessage
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.protocol import dataset
-from lamplighter.gateway.gates.event_streams import EventStream, EventStreams, StreamEvent, asked_resume, event_id
+from lamplighter.gateway.gates.event_streams import (
+    EventStream,
+    EventStreams,
+    LongEvent,
+    StreamEvent,
+    asked_resume,
+    event_id,
+)
 from lamplighter.gateway.gates.http.answers import Refusal
 from lamplighter.gateway.gates.http.parameters import Parameters, UrlParameters, parameters
 from lamplighter.gateway.gates.http.routes import Permission, Route
-from lamplighter.gateway.gates.outbox import SendBudget
+from lamplighter.gateway.gates.outbox import Message, SendBudget
 from lamplighter.gateway.gates.sinks import ClientSink
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
@@ -37,8 +45,11 @@ class EventSink(ClientSink):
     __slots__ = ()
     kind = "http"
 
-    def with_id(self, message: bytes, spuid: str, sequence: int) -> bytes:
-        return StreamEvent(b"id: %b\ndata: %b\n\n" % (event_id(spuid, sequence), message))
+    def with_id(self, message: Message, spuid: str, sequence: int) -> Message:
+        name = event_id(spuid, sequence)
+        if isinstance(message, LongMessage):
+            return LongEvent([b"id: %b\ndata: " % name, *message.parts, b"\n\n"])
+        return StreamEvent(b"id: %b\ndata: %b\n\n" % (name, message))
 
 
 class ServerSentEvents:

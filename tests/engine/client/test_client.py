@@ -6,7 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,11 @@ from lamplighter.engine.client import (
     UpdateAnswer,
     UpdateRequest,
     connection,
+    sending,
 )
 from lamplighter.engine.errors import (
     ConfigurationError,
+    LimitExceededError,
     RefusedError,
     UpstreamError,
 )
@@ -348,3 +350,127 @@ def test_client_and_adapters_load_no_store() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+# --- messages that are too long, or not understood -------------------------------------------------
+
+
+@asynccontextmanager
+async def peer(
+    answer: Callable[[ServerConnection, str, dict[str, Any]], Awaitable[None]], **options: Any
+) -> AsyncIterator[tuple[str, list[list[str]]]]:
+    """Stands in for a broker. answer: called with kind and body of each message. Gives its address, and the texts that
+    were sent on each connection."""
+    seen: list[list[str]] = []
+
+    async def serve_one(socket: ServerConnection) -> None:
+        seen.append([])
+        async for text in socket:
+            [(kind, body)] = json.loads(text).items()
+            seen[-1].append(body.get("sparql", kind))
+            await answer(socket, kind, body)
+
+    async with serve(serve_one, "127.0.0.1", 0, **options) as server:
+        yield f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}/subscribe", seen
+
+
+def answer_of(body: dict[str, Any], value: str = "http://a") -> str:
+    results = {"head": {"vars": ["s"]}, "results": {"bindings": [{"s": {"type": "uri", "value": value}}]}}
+    return json.dumps({"answer": {"alias": body["alias"], "results": results}}, separators=(",", ":"))
+
+
+@pytest.fixture
+def short_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message of a kilobyte is too long for the client."""
+    monkeypatch.setattr(sending, "MESSAGE_BYTES_MAX", 1000)
+    monkeypatch.setattr(connection, "SIZES", (None, 1000))
+
+
+def parts(text: str) -> list[str]:
+    return [text[start : start + 600] for start in range(0, len(text), 600)]
+
+
+@pytest.mark.usefixtures("short_messages")
+async def test_an_answer_in_parts_that_is_too_long_is_an_error_and_the_connection_goes_on() -> None:
+    async def answer(socket: ServerConnection, kind: str, body: dict[str, Any]) -> None:
+        await socket.send(parts(answer_of(body, "http://" + "x" * 5000 if body["sparql"] == "long" else "http://a")))
+
+    async with peer(answer) as (url, seen), EngineClient(url) as client, asyncio.timeout(TIMEOUT_S):
+        for _ in range(3):
+            with pytest.raises(LimitExceededError, match="LIMIT and OFFSET, or over HTTP"):
+                await client.query("long")
+            assert len(await client.query("short")) == 1
+    assert seen == [["long", "short"] * 3]
+
+
+@pytest.mark.usefixtures("short_messages")
+async def test_results_of_a_subscription_that_are_too_long_end_it_with_an_error() -> None:
+    async def answer(socket: ServerConnection, kind: str, body: dict[str, Any]) -> None:
+        if kind == "subscribe":
+            first = told(added=RESULT.replace("http://a", "http://" + "x" * at))
+            await socket.send(parts(first.replace("ALIAS", body["alias"])))
+            change = told(added=RESULT.replace("http://a", "http://" + "x" * 2000), alias="")
+            await socket.send(parts(change.replace('"sequence":0', '"sequence":1')))
+
+    for at in (2000, 10):
+        async with peer(answer) as (url, seen), EngineClient(url) as client, asyncio.timeout(TIMEOUT_S):
+            notifications = client.subscribe(ALL)
+            if at == 10:
+                assert len((await anext(notifications)).added) == 1
+            with pytest.raises(LimitExceededError, match="narrow the query down"):
+                await anext(notifications)
+            while len(seen[0]) < 2:
+                await asyncio.sleep(0.01)
+        assert seen == [[ALL, "unsubscribe"]]
+
+
+@pytest.mark.usefixtures("short_messages")
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_request_behind_which_the_connection_always_ends_fails_and_the_others_are_answered(whole: bool) -> None:
+    """Its answer is one frame that is too long, or the broker itself ends the connection."""
+
+    async def answer(socket: ServerConnection, kind: str, body: dict[str, Any]) -> None:
+        if "bad" not in body["sparql"]:
+            if body["sparql"] != "slow":
+                await socket.send(answer_of(body))
+        elif whole:
+            await socket.send(answer_of(body, "http://" + "x" * 5000))
+        else:
+            await socket.close(1009, "too big")
+
+    async with peer(answer) as (url, seen), EngineClient(url) as client, asyncio.timeout(TIMEOUT_S):
+        asked = ["bad", "1", "2", "bad too", "3"]
+        answers = await asyncio.gather(*map(client.query, asked), return_exceptions=True)
+        for text, found in zip(asked, answers, strict=True):
+            if "bad" in text:
+                assert isinstance(found, RefusedError) and "1009" in str(found) and not found.retriable
+            else:
+                assert not isinstance(found, BaseException), found
+        assert len(await client.query("later")) == 1
+    sent = [text for texts in seen for text in texts]
+    assert all(sent.count(text) <= 3 for text in sent), seen
+    assert len(seen) <= 4
+
+
+async def test_a_broker_whose_answer_is_never_understood_is_not_asked_for_ever() -> None:
+    async def answer(socket: ServerConnection, kind: str, body: dict[str, Any]) -> None:
+        await socket.send("}" if body["sparql"] == "bad" else answer_of(body))
+
+    async with peer(answer) as (url, seen), EngineClient(url) as client, asyncio.timeout(TIMEOUT_S):
+        with pytest.raises(RefusedError, match="sent alone"):
+            await client.query("bad")
+        with pytest.raises(RefusedError, match="sent alone"):
+            await anext(client.subscribe("bad"))
+        assert len(await client.query("good")) == 1
+    assert sum(text == "bad" for texts in seen for text in texts) <= 5
+
+
+async def test_a_request_that_is_longer_than_the_broker_takes_fails() -> None:
+    async def answer(socket: ServerConnection, kind: str, body: dict[str, Any]) -> None:
+        await socket.send(answer_of(body))
+
+    async with peer(answer, max_size=1000) as (url, seen), EngineClient(url) as client, asyncio.timeout(TIMEOUT_S):
+        with pytest.raises(RefusedError, match="in parts"):
+            await client.query("x" * 2000)
+        assert len(await client.query("short")) == 1
+    assert len(seen) == 3

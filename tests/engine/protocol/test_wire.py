@@ -30,12 +30,14 @@ from lamplighter.engine.protocol import (
     UnsubscribeRequest,
     UpdateRequest,
     answer_message,
+    around,
+    characters,
     committed_message,
     dataset,
     error_members,
     error_message,
+    first_message,
     graph_names,
-    is_long,
     notification_message,
     refusal_message,
     requests,
@@ -337,4 +339,68 @@ def test_a_result_is_long_by_its_values_or_by_their_length(
     rows: int, columns: int, characters: int, long: bool
 ) -> None:
     row = (f'"{"x" * characters}"',) * columns
-    assert is_long(Bag([f"v{number}" for number in range(columns)], [row] * rows)) is long
+    bag, nothing = Bag([f"v{number}" for number in range(columns)], [row] * rows), Bag([])
+    assert Results(bag, nothing).is_long is Results(nothing, bag).is_long is long
+
+
+def bag_of(rows: int, *, unbound: bool = False, characters: int = 3) -> Bag:
+    found = [(f"<urn:s{number}>", f'"{"x" * characters}{number}\\n"@en') for number in range(rows)]
+    return Bag(["s", "o"], [(s, None if unbound and number % 3 else o) for number, (s, o) in enumerate(found)])
+
+
+@each_row(
+    ("added", "removed"),
+    [
+        (bag_of(6000), bag_of(0)),
+        (bag_of(0), bag_of(6000)),
+        (bag_of(3500, unbound=True), bag_of(2600)),
+        (bag_of(60, characters=20_000), bag_of(1)),
+        (Bag([], [()] * 6000), bag_of(6000)),
+    ],
+)
+def test_long_results_are_written_in_parts_that_are_together_the_same(added: Bag, removed: Bag) -> None:
+    results, size = Results(added, removed), Results(added, removed).size
+    assert results.is_long
+    parts = [len(results.parts) for _ in results.writing()] and list(results.parts)
+    assert len(parts) > 4
+    assert max(map(len, parts)) < 400_000
+    assert results.members == b"".join(parts) == b"".join(Results(added, removed).parts)
+    assert json.loads(b"{%b}" % results.members) == {
+        "addedResults": added.to_json(),
+        "removedResults": removed.to_json(),
+    }
+    # It is counted before it is written, and when it is sent.
+    assert results.size == size
+    assert len(results.members) / 2 < size < len(results.members) * 2
+
+
+def test_two_may_write_long_results_in_turns() -> None:
+    results = Results(bag_of(6000), bag_of(0))
+    first, second = results.writing(), results.writing()
+    while next(first, 0) is None and next(second, 0) is None:
+        pass
+    assert results.members == Results(bag_of(6000), bag_of(0)).members
+
+
+def test_a_message_around_long_results_is_the_same_as_one_that_has_them() -> None:
+    def results() -> Results:
+        return Results(bag_of(6000), bag_of(2), (3, 7))
+
+    for made in (
+        lambda it: first_message("sepa://1", it, 'a\0"', "telescoped", "PT1M", "why"),
+        lambda it: committed_message("sepa://1", 4, it, None),
+    ):
+        assert b"".join(around(made, results())) == made(results())
+
+
+def test_results_that_were_written_before_have_their_text_and_their_commit() -> None:
+    results = Results.of_members(b'"addedResults":{}', (1, 2))
+    assert (results.members, list(results.parts), results.size) == (b'"addedResults":{}', [b'"addedResults":{}'], 17)
+    assert results.commit == (1, 2)
+    assert not results.is_long
+    assert list(results.writing()) == []
+
+
+@each_row(("bag", "count"), [(bag_of(0), 0), (Bag(["a", "b"], [("<x>", None), ("<x>", '"yz"')]), 10)])
+def test_the_characters_of_a_bag_are_those_of_its_terms_in_each_row(bag: Bag, count: int) -> None:
+    assert characters(bag) == count

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamplighter.engine.protocol import Results
+from lamplighter.engine.client.sending import LongMessage
+from lamplighter.engine.protocol import Results, results_message
 from lamplighter.engine.terms import Bag, Binding
 from lamplighter.gateway.gates import outbox as outbox_module
-from lamplighter.gateway.gates.outbox import Outbox, SendBudget, SequenceCounter
+from lamplighter.gateway.gates.outbox import Message, Outbox, SendBudget, SequenceCounter
 from lamplighter.gateway.state.client_budgets import ClientBudgets
 
 
@@ -441,3 +442,61 @@ async def test_a_closed_outbox_counts_nothing() -> None:
     waiting = asyncio.create_task(here.get())
     await waiting
     assert not here.overflowed.is_set()
+
+
+# --- long results -----------------------------------------------------------------------------------
+
+
+def long_results(rows: int = 6000) -> Results:
+    return Results(Bag(["s"], [(f"<urn:s{number}>",) for number in range(rows)]), Bag(["s"]))
+
+
+def text(message: Message) -> bytes:
+    return b"".join(message.parts) if isinstance(message, LongMessage) else message
+
+
+async def test_the_text_of_long_results_is_made_while_others_go_on_and_nothing_overtakes_it() -> None:
+    outbox, results, turns = Outbox(10**7), long_results(), 0
+    outbox.put_long(results, lambda: LongMessage(results.parts), first=True)
+    outbox.notify(numbering := SequenceCounter("sepa://1"), change := long_results(7000))
+    outbox.put(b"last")
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    others = asyncio.create_task(take_turns())
+    first = await outbox.get()
+    assert turns >= 5
+    assert text(first) == long_results().members
+    second = await outbox.get()
+    assert turns >= 10
+    assert text(second) == results_message("sepa://1", 1, change)
+    assert (numbering.sequence, await outbox.get()) == (1, b"last")
+    others.cancel()
+
+
+async def test_long_first_results_count_in_the_sum_of_all_and_do_not_make_a_client_slow() -> None:
+    budget = SendBudget(10**7)
+    outbox, other = Outbox(1000, send_budget=budget), Outbox(1000, send_budget=budget)
+    other.put(b"x")
+    for _ in range(3):
+        outbox.put_long(results := long_results(), lambda results=results: LongMessage(results.parts), first=True)
+    outbox.put(b"y" * 400)
+    outbox.put(b"z" * 600)
+    assert not outbox.overflowed.is_set()
+    assert budget._bytes == 1 + 1000 + 3 * (results.size + 128)
+    for _ in range(3):
+        assert len(await outbox.get()) > 100_000
+    assert [len(await outbox.get()) for _ in range(2)] == [400, 600]
+    outbox.put(b"")
+    await outbox.get()
+    assert budget._bytes == 1
+    # As a notification it counts as any other.
+    outbox.put_long(long_results(), lambda: b"", first=False)
+    assert not outbox.overflowed.is_set()
+    outbox.put(b"x")
+    assert outbox.overflowed.is_set()
+    assert budget._bytes == 1

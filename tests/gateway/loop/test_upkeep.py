@@ -218,10 +218,11 @@ def rare_collections() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("rare_collections")
-def test_garbage_of_long_works_is_collected_when_it_is_quiet_or_has_waited_long(
+def test_garbage_of_long_works_is_collected_when_it_is_quiet_or_much_has_waited_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lamplighter.gateway.loop.upkeep, "COLLECTION_SHARE", float("inf"))
+    monkeypatch.setattr(lamplighter.gateway.loop.upkeep, "EXEMPT_MAX", 1000)
     keeper, _ = upkeep(Engine())
     assert keeper.backlog == 0
     cycle = frozen_garbage(keeper)
@@ -237,10 +238,16 @@ def test_garbage_of_long_works_is_collected_when_it_is_quiet_or_has_waited_long(
         keeper.turn(quiet=True)
     assert keeper.backlog == 0
     cycle = frozen_garbage(keeper)
+    for _ in range(3 * QUIET_TURNS_MAX):
+        keeper.turn(quiet=False)
+    assert cycle() is not None  # a search among all objects takes longer than so few are worth
+    more = [Cycle() for _ in range(gc.get_freeze_count())]
+    cycle = frozen_garbage(keeper)
     for _ in range(QUIET_TURNS_MAX):
         assert cycle() is not None
         keeper.turn(quiet=False)
     assert cycle() is None
+    assert more
 
 
 @pytest.mark.usefixtures("rare_collections")

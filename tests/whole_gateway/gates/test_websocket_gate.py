@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import Close, CloseCode
 
 from lamplighter.engine.client.sending import PART_BYTES
 from lamplighter.engine.errors import QueueFullError
@@ -610,11 +611,13 @@ LONG = 20_000
 CHANGE_ALL = "DELETE { ?s ?p ?o } INSERT { ?s ?p '%s' } WHERE { ?s ?p ?o }"
 
 
-async def is_disconnected(socket: ClientConnection) -> None:
-    with pytest.raises(ConnectionClosed):
+async def is_disconnected(socket: ClientConnection) -> Close | None:
+    """What the gateway said about it."""
+    with pytest.raises(ConnectionClosed) as closed:
         async with asyncio.timeout(TIMEOUT_S):
             while True:
                 await socket.recv()
+    return closed.value.rcvd
 
 
 async def test_a_client_that_lets_too_much_wait_is_disconnected_and_the_others_go_on(tmp_path: Path) -> None:
@@ -628,7 +631,9 @@ async def test_a_client_that_lets_too_much_wait_is_disconnected_and_the_others_g
                 if (await health(at))["subscriptions"] == 1:
                     break
             assert (await health(at))["subscriptions"] == 1, "the slow client is still there"
-            await is_disconnected(slow)
+            told = await is_disconnected(slow)
+            assert told is not None and told.code == CloseCode.TRY_AGAIN_LATER
+            assert told.reason == "websocket.outbox_bytes_max is reached: read faster, or subscribe to less"
         await update(at, insert("end"))
         assert change(await notification(socket))[0] == [{"s": "http://end", "o": "1"}]
 

@@ -183,6 +183,7 @@ async def test_it_goes_on_after_a_restart_beside_webhooks(tmp_path: Path) -> Non
 
 def test_the_activity_is_json_ld_without_the_network() -> None:
     from lamplighter.engine.client.contexts import with_contexts
+    from lamplighter.engine.protocol import Results
     from lamplighter.gateway.gates.deliveries.worker import WaitingNotification
     from lamplighter.gateway.gates.ldn.activities import activity
 
@@ -194,7 +195,7 @@ def test_the_activity_is_json_ld_without_the_network() -> None:
         b'"addedResults":{"head":{"vars":["x"]},"results":{"bindings":[{"x":%b},{}]}},'
         b'"removedResults":{"head":{"vars":["x"]},"results":{"bindings":[]}}' % triple
     )
-    message = WaitingNotification("sepa://subscription/s", 0, members, "why")
+    message = WaitingNotification("sepa://subscription/s", 0, Results.of_members(members), "why")
     body = with_contexts(json.loads(activity(message, "http://g/ldn/1", "http://g/", None)))
     quads = list(ox.parse(json.dumps(body).encode(), format=ox.RdfFormat.JSON_LD))
     found = {(str(quad.subject), quad.predicate.value): str(quad.object) for quad in quads}
