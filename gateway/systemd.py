@@ -208,7 +208,7 @@ def unit_states(units: Sequence[str]) -> dict[str, UnitState]:
         found = dict(line.split("=", 1) for line in one.splitlines() if "=" in line)
         name, load, *members = (found.get(key, "") for key in _PROPERTIES)
         if load not in ("", "not-found"):
-            states[name] = UnitState(name, *members, load)
+            states[name] = UnitState(name, *members, load=load)
     return states
 
 

@@ -45,6 +45,7 @@ class DataFolder:
         try:
             for folder in (self.path, log, snapshots, self.path / "damaged"):
                 self._disk.make_folder(folder)
+                os.scandir(folder).close()  # a closed one, as root restores it, is named here
             self._lock = _lock_file(self.path / "lock")
         except OSError as error:
             raise ConfigurationError(
