@@ -148,7 +148,7 @@ class Supervisor:
 
 _PROGRAM_S = 2.0
 _LINE_CHARACTERS_MAX = 500
-_PROPERTIES = ("Id", "LoadState", "ActiveState", "SubState", "Result", "NRestarts", "StatusText", "ExecMainStatus")
+_PROPERTIES = ("Id", "ActiveState", "SubState", "Result", "NRestarts", "StatusText", "ExecMainStatus", "LoadState")
 
 
 @dataclass(frozen=True)
@@ -206,9 +206,9 @@ def unit_states(units: Sequence[str]) -> dict[str, UnitState]:
     states = {}
     for one in shown.split("\n\n"):
         found = dict(line.split("=", 1) for line in one.splitlines() if "=" in line)
-        name, load, *members = (found.get(key, "") for key in _PROPERTIES)
-        if load not in ("", "not-found"):
-            states[name] = UnitState(name, *members, load=load)
+        state = UnitState(*(found.get(key, "") for key in _PROPERTIES))
+        if state.load not in ("", "not-found"):
+            states[state.unit] = state
     return states
 
 
