@@ -53,22 +53,22 @@ class MappedIpv4Socket(socket.socket):
         # The others are for datagrams of IPv6 alone: its errors, its groups.
 
     def bind(self, address: Any) -> None:
-        super().bind(_plain(address))
+        super().bind(_ipv4_address(address))
 
     def getsockname(self) -> Any:
-        return _mapped(super().getsockname())
+        return _ipv6_address(super().getsockname())
 
     def recvmsg(self, size: int, ancillary_size: int = 0, flags: int = 0) -> Any:
         data, ancillary, flags, address = super().recvmsg(size, ancillary_size, flags)
-        return data, [_received(one) for one in ancillary], flags, _mapped(address)
+        return data, [_ipv6_item(one) for one in ancillary], flags, _ipv6_address(address)
 
     def sendmsg(  # type: ignore[override]
         self, buffers: Iterable[bytes], ancillary: Ancillary = (), flags: int = 0, address: Any = None
     ) -> int:
-        return super().sendmsg(buffers, [_sent(one) for one in ancillary], flags, _plain(address))
+        return super().sendmsg(buffers, [_ipv4_item(one) for one in ancillary], flags, _ipv4_address(address))
 
 
-def _plain(address: Any) -> tuple[str, int]:
+def _ipv4_address(address: Any) -> tuple[str, int]:
     """The IPv4 address and port in an address of IPv6. Raises OSError for one of IPv6 itself."""
     ip = ipaddress.IPv6Address(address[0])
     if not int(ip):  # all addresses
@@ -78,12 +78,12 @@ def _plain(address: Any) -> tuple[str, int]:
     return str(ip.ipv4_mapped), address[1]
 
 
-def _mapped(address: Any) -> Any:
+def _ipv6_address(address: Any) -> Any:
     """As an IPv6 socket says it; other values, as of a datagram without a sender, stay."""
     return (f"::ffff:{address[0]}", address[1], 0, 0) if isinstance(address, tuple) else address
 
 
-def _received(item: tuple[int, int, bytes]) -> tuple[int, int, bytes]:
+def _ipv6_item(item: tuple[int, int, bytes]) -> tuple[int, int, bytes]:
     level, kind, data = item
     if (level, kind) == (socket.IPPROTO_IP, _IP_PKTINFO):
         interface, _, destination = _IN_PKTINFO.unpack_from(data)
@@ -93,7 +93,7 @@ def _received(item: tuple[int, int, bytes]) -> tuple[int, int, bytes]:
     return item
 
 
-def _sent(item: tuple[int, int, bytes]) -> tuple[int, int, bytes]:
+def _ipv4_item(item: tuple[int, int, bytes]) -> tuple[int, int, bytes]:
     level, kind, data = item
     if (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO):
         source, interface = _IN6_PKTINFO.unpack_from(data)

@@ -99,7 +99,7 @@ class Absence:
             unit = self._unit()
         return f"the socket takes connections, but no gateway runs{f'; {unit.text()}' if unit else ''}"
 
-    def stopped(self) -> str:
+    def service_state(self) -> str:
         """What systemd says of the service if it does not run, and so does not listen; else empty."""
         unit = self._unit()
         return "" if unit is None or unit.running else unit.text()
@@ -137,7 +137,7 @@ def exchange(
     except (OSError, http.client.HTTPException) as error:
         connection.close()
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        cure = (absence and absence.stopped()) or "is it running, and with this configuration?"
+        cure = (absence and absence.service_state()) or "is it running, and with this configuration?"
         raise UpstreamError(f"no gateway answers at {place}{path}: {reason}; {cure}") from error
     raise _refusal(answer, body)
 

@@ -53,12 +53,6 @@ from lamplighter.gateway.settings import Durability
 
 logger = EventLogger(__name__)
 
-GONE = "the change log was removed, or another disk is mounted over it"
-GONE_CURE = (
-    "put the data folder back as it was; or save what the gateway still has with `lamplighter backup FILE`, restart "
-    "it, and `lamplighter restore FILE`"
-)
-
 
 @dataclass(frozen=True)
 class Recovery:
@@ -79,7 +73,7 @@ class LogWriter:
         self.data = data
         self.path = data / "log"
         self.disk = disk or Disk()
-        self._folder = DataFolder(data, self.disk)
+        self.folder = DataFolder(data, self.disk)
         self.clock = clock
         self._durability = durability
         self.waits = durability == "fsync"  # whether answers have to wait for `sync`
@@ -106,8 +100,6 @@ class LogWriter:
         self.begun_us = 0  # CLOCK_BOOTTIME at which it was begun
         self.ended = 0  # segments that ended since the start
         self.refusing = ""  # why the last append failed; empty when it did not
-        self.gone = False  # whether the log was removed under this process, as `look` has found
-        self._folder_found: os.stat_result | None = None  # the log's folder, when it was opened
         # Set after a failed sync. It is then unknown what is on the disk, and another sync reports nothing. No record
         # is accepted any more; only a restart recovers.
         self.broken: ChangeLogError | None = None
@@ -116,9 +108,8 @@ class LogWriter:
 
     def open(self) -> None:
         """Locks the data folder. Raises ConfigurationError when it cannot be used or another gateway has it."""
-        self._folder.open()
-        self.gateway = self._folder.gateway
-        self._folder_found = self.path.stat()
+        self.folder.open()
+        self.gateway = self.folder.gateway
 
     def replay(
         self,
@@ -184,10 +175,8 @@ class LogWriter:
     def append(self, entry: LogEntry, clocks: RecordClocks | None = None) -> Record:
         """Writes one record with the next sequence. clocks: at its moment, if the caller has looked. Raises
         ChangeLogError, or LimitExceededError for one that is too long to be read; then the log is unchanged."""
-        if self.broken is not None:
-            raise self.broken
-        if self.gone:
-            raise ChangeLogError(GONE, path=self.path, hint=GONE_CURE, sequence=self.sequence)
+        if self.broken is not None or self.folder.gone:
+            raise self.broken or self.folder.refusal()
         if self._file is None:
             self._begin()
         # Behind `_begin`, which writes the gap record: a record that was given its number before would come in its
@@ -247,25 +236,8 @@ class LogWriter:
         return record
 
     def look(self) -> None:
-        """Looks whether the log is still where a start would find it; while it is not, append refuses. To be called now
-        and then: what was appended before the next look is in memory only, and a backup has it from there."""
-        file, current = self._file, self.current
-        try:
-            found = self.path.stat()
-            gone = self._folder_found is not None and not os.path.samestat(found, self._folder_found)
-            if not gone and file is not None and current is not None:
-                gone = not os.path.samestat((self.path / str(current)).stat(), os.fstat(file))
-        except FileNotFoundError:
-            gone = True
-        except OSError:  # it cannot be looked at now, or the segment was just ended
-            return
-        if gone != self.gone:
-            self.gone = gone
-            self.refusing = GONE if gone else ""
-            if gone:
-                logger.error("change log gone, updates are refused", path=self.path, cure=GONE_CURE)
-            else:
-                logger.info("change log is back", path=self.path)
+        """Looks whether the log is still there, as `DataFolder.look`."""
+        self.folder.look(self.path / str(self.current) if self.current else None, self._file)
 
     def _begin(self) -> None:
         """Begins a segment, when all before it is durable. Raises ChangeLogError; the next append tries again."""
@@ -415,7 +387,7 @@ class LogWriter:
                 if descriptor is not None:
                     self.disk.close(descriptor)
             self._file, self._behind = None, []
-        self._folder.close()
+        self.folder.close()
 
 
 def _check_size(line: bytes, record: Record) -> None:
