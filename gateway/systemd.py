@@ -30,6 +30,7 @@ _SAY_S = 1.0
 _TOLD_CHARACTERS_MAX = 1000  # of one line; systemd ignores a message of more than 4,096 bytes
 _JOURNAL = Path("/run/systemd/journal/socket")
 _JOURNAL_SEND_S = 1.0
+_JOURNAL_PAUSE_S = 30.0
 _MESSAGE_CHARACTERS_MAX = 32_768  # a datagram holds 200 KiB by default; the end of a long traceback is cut
 
 
@@ -147,13 +148,14 @@ class Supervisor:
 
 _PROGRAM_S = 2.0
 _LINE_CHARACTERS_MAX = 500
-_PROPERTIES = ("Id", "LoadState", "ActiveState", "SubState", "Result", "NRestarts", "StatusText", "ExecMainStatus")
+_PROPERTIES = ("Id", "ActiveState", "SubState", "Result", "NRestarts", "StatusText", "ExecMainStatus", "LoadState")
 
 
 @dataclass(frozen=True)
 class UnitState:
     """What systemd knows of a service. status: what its process said last (`Supervisor.status`); it is empty from the
-    next start on. code: with which it ended; 200 to 243 are systemd's own (systemd.exec(5))."""
+    next start on. code: with which it ended; 200 to 243 are systemd's own (systemd.exec(5)). load: "loaded", "masked",
+    or why systemd cannot read its unit."""
 
     unit: str
     state: str
@@ -162,6 +164,7 @@ class UnitState:
     restarts: str
     status: str = ""
     code: str = "0"
+    load: str = "loaded"
 
     @property
     def running(self) -> bool:
@@ -173,15 +176,26 @@ class UnitState:
         """Whether systemd starts it again and again, or has given up."""
         return self.state in ("activating", "failed")
 
+    @property
+    def start(self) -> str:
+        """The command that starts it; where systemd cannot read its unit, the one that says why."""
+        start = f"systemctl start {self.unit}"
+        if self.load == "masked":
+            return f"systemctl unmask {self.unit} && {start}"
+        return start if self.load == "loaded" else f"systemd-analyze verify {self.unit}"
+
     def text(self) -> str:
-        """For people, with the last line of its processes."""
+        """For people, with the last line of its processes, or with what starts it."""
+        if self.load != "loaded":
+            return f"{self.unit} is {self.load}, so systemd does not start it; `{self.start}`"
         # Lines of systemd itself about the unit have another unit: they say that it failed, and not why.
         last = _output("journalctl", f"_SYSTEMD_UNIT={self.unit}", "--lines=1", "--output=cat").strip()
         line = f"; its last line: {last.splitlines()[-1][:_LINE_CHARACTERS_MAX]}" if last else ""
-        return (
-            f"{self.unit}: {self.state} ({self.sub}), {self.result}, restarted {self.restarts or 0} times{line}; "
-            f"`journalctl -u {self.unit} -n 50` has more"
-        )
+        more = f"`journalctl -u {self.unit} -n 50` has more"
+        if not self.running and not self.failing:
+            more += f", `{self.start}` starts it"
+        state = f"{self.state} ({self.sub}), {self.result}, restarted {self.restarts or 0} times"
+        return f"{self.unit}: {state}{line}; {more}"
 
 
 def unit_states(units: Sequence[str]) -> dict[str, UnitState]:
@@ -192,9 +206,9 @@ def unit_states(units: Sequence[str]) -> dict[str, UnitState]:
     states = {}
     for one in shown.split("\n\n"):
         found = dict(line.split("=", 1) for line in one.splitlines() if "=" in line)
-        name, known, *members = (found.get(key, "") for key in _PROPERTIES)
-        if known == "loaded":
-            states[name] = UnitState(name, *members)
+        state = UnitState(*(found.get(key, "") for key in _PROPERTIES))
+        if state.load not in ("", "not-found"):
+            states[state.unit] = state
     return states
 
 
@@ -234,16 +248,30 @@ def priority(level: int) -> int:
 
 
 class JournalHandler(logging.Handler):
-    """Writes to the journal, with fields. constant: fields of every line, such as GATEWAY; may be changed."""
+    """Writes to the journal, with fields. constant: fields of every line, such as GATEWAY; may be changed.
+
+    A journal that takes nothing, as while its disk hangs, stops the process for `_JOURNAL_SEND_S` in each
+    `_JOURNAL_PAUSE_S`. The lines meanwhile are lost, and counted in the next one.
+    """
 
     def __init__(self, path: Path = _JOURNAL) -> None:
         super().__init__()
         self.constant: dict[str, str] = {}
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.settimeout(_JOURNAL_SEND_S)  # a journal that hangs blocks the process only briefly
+        self._socket.settimeout(_JOURNAL_SEND_S)
         self._path = str(path)
+        self._lost, self._silent_until = 0, 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self._lost:
+            if time.monotonic() < self._silent_until:
+                self._lost += 1
+                return
+            lost = f'log lines lost count={self._lost} reason="the journal took none"'
+            if not self._send({"MESSAGE": lost, "PRIORITY": "4", "LOGGER": __name__, **self.constant}):
+                self._lost += 1
+                return
+            self._lost = 0
         try:
             line = self.format(record)
             if len(line) > _MESSAGE_CHARACTERS_MAX:
@@ -257,16 +285,26 @@ class JournalHandler(logging.Handler):
                 **fields(record),
             }
             try:
-                self._socket.sendto(b"".join(_field(name, value) for name, value in entry.items()), self._path)
+                self._lost += not self._send(entry)
             except OSError as error:
                 small = {name: entry[name] for name in ("MESSAGE", "PRIORITY", "LOGGER")}
                 if error.errno == errno.EMSGSIZE:
                     small["MESSAGE"] = line[:1000] + " ..."
-                    self._socket.sendto(b"".join(_field(name, value) for name, value in small.items()), self._path)
+                    self._lost += not self._send(small)
                 else:
                     raise
         except Exception:
             self._otherwise(record)
+
+    def _send(self, entry: Mapping[str, str]) -> bool:
+        """False if the journal did not take it in time. Standard error is the same journal, so it is no way out. Raises
+        OSError."""
+        try:
+            self._socket.sendto(b"".join(_field(name, value) for name, value in entry.items()), self._path)
+        except TimeoutError:
+            self._silent_until = time.monotonic() + _JOURNAL_PAUSE_S
+            return False
+        return True
 
     def _otherwise(self, record: logging.LogRecord) -> None:
         """Writes to standard error, where the socket of the journal fails."""

@@ -4,7 +4,8 @@ What it shares with other adapters of resources is in `adapters.resources`. adap
 settings: the table ``[coap]``; parts: the adapter from its configuration; names: which resource of the dataset a device
 is.
 
-For exchanges with devices: endpoint: a UDP socket with the layers of aiocoap, bounded; exchanges: one request to one
+For exchanges with devices: endpoint: a UDP socket with the layers of aiocoap, bounded; udp_socket: the socket, also
+without IPv6; exchanges: one request to one
 device and its whole answer; observations: the state of a resource, by Observe or by polling; blocks: bodies that are
 longer than a datagram (pure); freshness: the order and the age of notifications (pure).
 

@@ -38,6 +38,7 @@ from aiocoap.transports.udp6 import MessageInterfaceUDP6, UDP6EndpointAddress
 
 from lamplighter.adapters.coap.admission import network
 from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.coap.udp_socket import udp_socket
 from lamplighter.adapters.networks import Address
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.sharing import Usage, fits
@@ -523,9 +524,8 @@ class CoapSocket(MessageInterfaceUDP6):  # type: ignore[misc]
         """multicast: groups to join, each with the name of an interface. Raises OSError."""
         # The library would let a second gateway share the port (SO_REUSEPORT), so that each gets a part of the
         # datagrams.
-        link = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        link = udp_socket()
         try:
-            link.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             # Datagrams that come in a burst while the loop is busy wait in the kernel.
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
             link.bind(bind)

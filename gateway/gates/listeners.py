@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 from collections import Counter
@@ -19,6 +20,9 @@ from lamplighter.gateway.security.peers import network
 logger = EventLogger(__name__)
 
 PORT_CURE = "name another port, or stop the program that has it (`ss -lntup` shows it)"
+_HOST_CURE = "write an address of this machine"
+# Of IPv6 without IPv6, or of another machine: no other port would help.
+_HOST_ERRORS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 EVERYWHERE = "::"
 BACKLOG = 256  # the listen backlog. asyncio calls listen again on the sockets that it serves, by default with 100.
 HANDSHAKES_MAX = 100  # connections beyond those that a gate may have: in their handshake, or about to be refused
@@ -115,8 +119,7 @@ def tcp_listener(table: str, host: str, port: int, connections_max: int, tls: ss
     table: of the settings, for errors; connections_max: of the gate; `HANDSHAKES_MAX` more are accepted. Raises
     ConfigurationError.
     """
-    if host == EVERYWHERE and not socket.has_dualstack_ipv6():  # ipv6.disable=1 of the kernel
-        host = "0.0.0.0"
+    host = everywhere(host)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         both = host == EVERYWHERE
@@ -129,12 +132,17 @@ def tcp_listener(table: str, host: str, port: int, connections_max: int, tls: ss
         raise ConfigurationError(f"{table}: cannot listen on {in_url(host)}:{port}: {listen_problem(error)}") from error
 
 
+def everywhere(host: str) -> str:
+    """The host to listen on: "::" is every address, also on a machine whose kernel has no IPv6 (`ipv6.disable=1`)."""
+    return "0.0.0.0" if host == EVERYWHERE and not socket.has_dualstack_ipv6() else host
+
+
 def listen_problem(error: OSError) -> str:
     """Why a host and port cannot be listened on, and the cure."""
     # `create_server` adds the address once more.
     reason = str(error.strerror or error).partition(" (while ")[0]
-    named = (error.errno or 0) < 0  # of getaddrinfo(3)
-    return f"{reason}; {'write an address of this machine' if named else PORT_CURE}"
+    of_host = (error.errno or 0) < 0 or error.errno in _HOST_ERRORS  # the negative ones are of getaddrinfo(3)
+    return f"{reason}; {_HOST_CURE if of_host else PORT_CURE}"
 
 
 def passed_listener(

@@ -99,6 +99,11 @@ class Absence:
             unit = self._unit()
         return f"the socket takes connections, but no gateway runs{f'; {unit.text()}' if unit else ''}"
 
+    def service_state(self) -> str:
+        """What systemd says of the service if it does not run, and so does not listen; else empty."""
+        unit = self._unit()
+        return "" if unit is None or unit.running else unit.text()
+
     def _unit(self) -> UnitState | None:
         """The service, if this is its data folder."""
         return unit_state(_UNIT) if self._data.resolve() == INSTALLED else None
@@ -132,9 +137,8 @@ def exchange(
     except (OSError, http.client.HTTPException) as error:
         connection.close()
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UpstreamError(
-            f"no gateway answers at {place}{path}: {reason}; is it running, and with this configuration?"
-        ) from error
+        cure = (absence and absence.service_state()) or "is it running, and with this configuration?"
+        raise UpstreamError(f"no gateway answers at {place}{path}: {reason}; {cure}") from error
     raise _refusal(answer, body)
 
 

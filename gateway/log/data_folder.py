@@ -21,12 +21,17 @@ import msgspec
 
 from lamplighter.engine.change_log import EPOCH_REQUEST, EpochRequest
 from lamplighter.engine.client.files import json_document, own_problem, read_file, read_text
-from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.errors import ChangeLogError, ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.disk import TEMPORARY, Disk
 
 logger = EventLogger(__name__)
 
+GONE = "the change log was removed, or another disk is mounted over it"
+GONE_CURE = (
+    "put the data folder back as it was; or save what the gateway still has with `lamplighter backup FILE`, restart "
+    "it, and `lamplighter restore FILE`"
+)
 LOCK_WAIT_S = 3.0  # how long a start waits for the data folder
 
 
@@ -38,6 +43,8 @@ class DataFolder:
         self.gateway = ""
         self._disk = disk
         self._lock: int | None = None
+        self.gone = False  # whether the log was removed, or covered by another file system, since it was opened
+        self._log: os.stat_result | None = None  # its folder, as it was opened
 
     def open(self) -> None:
         """Makes and locks the folder. Raises ConfigurationError when it cannot be used or another gateway has it."""
@@ -45,6 +52,7 @@ class DataFolder:
         try:
             for folder in (self.path, log, snapshots, self.path / "damaged", self.path / "history"):
                 self._disk.make_folder(folder)
+                os.scandir(folder).close()  # a closed one, as root restores it, is named here
             self._lock = _lock_file(self.path / "lock")
         except OSError as error:
             raise ConfigurationError(
@@ -56,11 +64,35 @@ class DataFolder:
             raise ConfigurationError(
                 f"data folder {self.path}: another gateway is using it; stop that one or name another with --data"
             )
+        self._log = log.stat()
         self.gateway = self._identity()
         for folder in (log, snapshots):
             for path in folder.glob(f"*{TEMPORARY}"):
                 with contextlib.suppress(OSError):
                     self._disk.remove(path)
+
+    def look(self, segment: Path | None, file: int | None) -> None:
+        """Looks whether the log is still where a start would find it, for `gone`. To be called now and then: what was
+        appended before is in memory only, and a backup has it from there. segment, file: the one that is being written,
+        and its descriptor."""
+        log = self.path / "log"
+        try:
+            gone = self._log is not None and not os.path.samestat(log.stat(), self._log)
+            if not gone and segment is not None and file is not None:
+                gone = not os.path.samestat(segment.stat(), os.fstat(file))
+        except FileNotFoundError:
+            gone = True
+        except OSError:  # it cannot be seen now, or the segment was just ended
+            return
+        if gone and not self.gone:
+            logger.error("change log gone, updates are refused", path=log, cure=GONE_CURE)
+        elif self.gone and not gone:
+            logger.info("change log is back", path=log)
+        self.gone = gone
+
+    def refusal(self) -> ChangeLogError:
+        """The error of an append while the log is `gone`."""
+        return ChangeLogError(GONE, path=self.path / "log", hint=GONE_CURE)
 
     def _identity(self) -> str:
         path = self.path / "identity"

@@ -92,6 +92,9 @@ class LogMaintenance:
 
     async def turn(self) -> None:
         """Does what is due. Raises OSError, GatewayError."""
+        self._log.look()
+        if self._log.folder.gone:
+            return  # a snapshot or a sealed segment in another folder would make that a log with a hole
         async with self._one_at_a_time:
             self._end_segment()
             ended, due = self._log.ended, self._snapshot_due()

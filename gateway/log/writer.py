@@ -74,7 +74,7 @@ class LogWriter:
         self.data = data
         self.path = data / "log"
         self.disk = disk or Disk()
-        self._folder = DataFolder(data, self.disk)
+        self.folder = DataFolder(data, self.disk)
         self.clock = clock
         self._durability = durability
         self.waits = durability == "fsync"  # whether answers have to wait for `sync`
@@ -110,8 +110,8 @@ class LogWriter:
 
     def open(self) -> None:
         """Locks the data folder. Raises ConfigurationError when it cannot be used or another gateway has it."""
-        self._folder.open()
-        self.gateway = self._folder.gateway
+        self.folder.open()
+        self.gateway = self.folder.gateway
 
     def replay(
         self,
@@ -179,8 +179,8 @@ class LogWriter:
     def append(self, entry: LogEntry, clocks: RecordClocks | None = None) -> Record:
         """Writes one record with the next sequence. clocks: at its moment, if the caller has looked. Raises
         ChangeLogError, or LimitExceededError for one that is too long to be read; then the log is unchanged."""
-        if self.broken is not None:
-            raise self.broken
+        if self.broken is not None or self.folder.gone:
+            raise self.broken or self.folder.refusal()
         if self._file is None:
             self._begin()
         # Behind `_begin`, which writes the gap record: a record that was given its number before would come in its
@@ -240,6 +240,10 @@ class LogWriter:
         # Before it is durable: `LogTail` gives out only what was acknowledged.
         self.tail.append((record.epoch, record.seq), line)
         return record
+
+    def look(self) -> None:
+        """Looks whether the log is still there, as `DataFolder.look`."""
+        self.folder.look(self.path / str(self.current) if self.current else None, self._file)
 
     def _begin(self) -> None:
         """Begins a segment, when all before it is durable. Raises ChangeLogError; the next append tries again."""
@@ -389,7 +393,7 @@ class LogWriter:
                 if descriptor is not None:
                     self.disk.close(descriptor)
             self._file, self._behind = None, []
-        self._folder.close()
+        self.folder.close()
 
 
 def _check_size(line: bytes, record: Record) -> None:

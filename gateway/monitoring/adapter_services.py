@@ -39,6 +39,8 @@ class AdapterServices:
     def absence(self, adapter: str) -> tuple[str, str]:
         """Reason and cure of one that does not run."""
         state, unit = self._known.get(adapter), f"lamplighter-{adapter}"
+        if state is not None and state.load != "loaded":
+            return f"{NOT_RUNNING}: its service is {state.load}", f"`{state.start}`"
         if state is None or not state.failing:
             return NOT_RUNNING, f"start it: systemctl start {unit}, or lamplighter {adapter}"
         restarts = int(state.restarts or 0)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.addresses import in_url
-from lamplighter.gateway.gates.listeners import EVERYWHERE, listen_problem, tcp_listener
+from lamplighter.gateway.gates.listeners import EVERYWHERE, everywhere, listen_problem, tcp_listener
 from lamplighter.gateway.service.unit_view import Show
 from lamplighter.gateway.settings import Settings
 
@@ -115,8 +115,9 @@ def _problem(wanted: _WantedPort, trials: contextlib.ExitStack) -> str:
     """Why a port cannot be opened; empty if it can, and is open until the trials end."""
     try:
         if wanted.datagrams:
-            family = socket.AF_INET6 if ":" in wanted.host else socket.AF_INET
-            trials.enter_context(socket.socket(family, socket.SOCK_DGRAM)).bind((wanted.host, wanted.port))
+            host = everywhere(wanted.host)
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            trials.enter_context(socket.socket(family, socket.SOCK_DGRAM)).bind((host, wanted.port))
         else:
             trials.enter_context(tcp_listener("", wanted.host, wanted.port, 1).socket)
     except OSError as error:

@@ -96,7 +96,7 @@ def publish(board: Machine, topic: str, payload: str, *credentials: str) -> int:
 
 
 def test_first_start_completes_without_a_failed_unit(board: Machine) -> None:
-    assert board.ssh("systemctl list-units --failed --plain --no-legend") == ""
+    board.assert_no_failed_unit()
     assert board.ssh("systemctl is-system-running", check=False) == "running"
 
 
@@ -291,7 +291,7 @@ def test_services_work_again_after_all_that(board: Machine, secrets: dict[str, s
         lambda: client.rows("SELECT ?o { ?o sosa:hasFeatureOfInterest <http://home.example/post/8> }") or None,
     )
     assert client.rows("SELECT ?s { <http://home.example/lamp/3> lighting:hasStatus ?s }")  # of before
-    assert board.ssh("systemctl list-units --failed --plain --no-legend") == ""
+    board.assert_no_failed_unit()
 
 
 def test_gateway_that_hangs_is_started_again(board: Machine, secrets: dict[str, str]) -> None:
@@ -348,7 +348,7 @@ def test_nothing_acknowledged_is_lost_when_the_power_goes_under_load(board: Mach
     rows = client.rows("SELECT ?n { ?n lighting:hasStatus 'SENT' }")
     kept = {int(row["n"].rsplit("/", 1)[1]) for row in rows}
     assert set(acknowledged) <= kept
-    assert board.ssh("systemctl list-units --failed --plain --no-legend") == ""
+    board.assert_no_failed_unit()
 
 
 def test_secrets_are_told_in_the_first_start_only(board: Machine, secrets: dict[str, str]) -> None:

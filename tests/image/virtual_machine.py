@@ -27,8 +27,17 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 BOOT_S = float(os.environ.get("IMAGE_BOOT_S", "1500"))
-"""How long a start may take. Emulated, on a machine with other work, it is minutes."""
+"""How long a start may take while the emulator has the processor whenever it wants it."""
 STEP_S = BOOT_S / 2
+BUSY = 4
+"""How many times as long it may take beside other work, which only stretches a wait (`Patience`)."""
+DIAGNOSIS = """
+systemctl is-system-running; systemctl list-jobs --no-pager
+units=$(systemctl list-units --plain --no-legend --state=failed,activating --type=service | cut -d ' ' -f 1)
+for unit in $units; do systemctl status --no-pager --full --lines=40 "$unit"; done
+journalctl --boot --no-pager --priority=warning --lines=60
+"""
+"""What explains a service that does not run, in the words of the machine itself."""
 _SECTOR = 512
 
 
@@ -125,6 +134,33 @@ def free_port() -> int:
         return port
 
 
+class Patience:
+    """How much longer to wait for an emulator: time in which it wanted the processor and others had it does not count.
+
+    The kernel says for each thread how long it waited to run. The hard limit is BUSY times the other one.
+    """
+
+    def __init__(self, process: int, limit_s: float) -> None:
+        self._threads = Path(f"/proc/{process}/task")
+        self._limit_s = limit_s
+        self._begin_s = time.monotonic()
+        self._waited_s = self._processor_awaited_s()
+
+    def _processor_awaited_s(self) -> float:
+        """Of the thread that waited longest."""
+        awaited_ns = [0]
+        for thread in self._threads.glob("*/schedstat"):
+            with contextlib.suppress(OSError):  # the thread has ended
+                awaited_ns.append(int(thread.read_text().split()[1]))
+        return max(awaited_ns) / 1e9
+
+    @property
+    def is_over(self) -> bool:
+        elapsed_s = time.monotonic() - self._begin_s
+        undisturbed_s = elapsed_s - (self._processor_awaited_s() - self._waited_s)
+        return undisturbed_s > self._limit_s or elapsed_s > BUSY * self._limit_s
+
+
 @dataclass
 class Machine:
     """A board with a card. ports: those of the guest, and where they are reached on this machine's loopback."""
@@ -191,6 +227,8 @@ class Machine:
     def _generic_board(self, told: list[str]) -> list[str]:
         # It has another serial line; the last console is the one that services write to.
         told = [*(word for word in told if not word.startswith("console=")), "console=ttyAMA0"]
+        # What goes wrong before there is a login is read there, too.
+        told += ["systemd.journald.forward_to_console=1", "systemd.journald.max_level_console=warning"]
         forwarded = "".join(f",hostfwd=tcp:127.0.0.1:{ours}-:{theirs}" for theirs, ours in self.ports.items())
         return [
             *("-M", "virt", "-cpu", "cortex-a72", "-smp", "2", "-m", "1024", "-append", " ".join(told)),
@@ -224,8 +262,7 @@ class Machine:
 
     def wait_for_reset(self) -> None:
         """Until the board resets itself or is off (the emulator ends then)."""
-        assert self._process is not None
-        self._process.wait(BOOT_S)
+        self.wait("reset of the board", lambda: None if self.running else True, BOOT_S, running=False)
         self._disconnect()
 
     def _disconnect(self) -> None:
@@ -234,12 +271,13 @@ class Machine:
             self._connection.wait()
             self._connection = None
 
-    def wait(self, what: str, attempt: Callable[[], T | None], limit_s: float = STEP_S) -> T:
-        """Polls until there is an answer."""
-        until = time.monotonic() + limit_s
+    def wait(self, what: str, attempt: Callable[[], T | None], limit_s: float = STEP_S, *, running: bool = True) -> T:
+        """Polls until there is an answer. running: an answer that only a running machine can give."""
+        assert self._process is not None
+        patience = Patience(self._process.pid, limit_s)
         last: Exception | None = None
-        while time.monotonic() < until:
-            assert self.running, f"the machine is off while waiting for {what}\n{self.console[-4000:]}"
+        while not patience.is_over:
+            assert self.running or not running, f"the machine is off while waiting for {what}\n{self.console[-4000:]}"
             try:
                 found = attempt()
             except (OSError, AssertionError, ValueError, subprocess.SubprocessError) as error:
@@ -247,7 +285,18 @@ class Machine:
             if found is not None:
                 return found
             time.sleep(2)
-        raise AssertionError(f"no {what} within {limit_s:.0f} s: {last!r}\n{self.console[-4000:]}")
+        raise AssertionError(f"no {what} within {limit_s:.0f} s: {last!r}\n{self.diagnosis()}\n{self.console[-8000:]}")
+
+    def diagnosis(self) -> str:
+        """Units that failed or are not ready yet, with the end of their journals, and all warnings."""
+        try:
+            return self.ssh(DIAGNOSIS, check=False, limit_s=300)
+        except (OSError, AssertionError, subprocess.SubprocessError) as error:
+            return f"no login, so no journal: {error!r:.300}"
+
+    def assert_no_failed_unit(self) -> None:
+        failed = self.ssh("systemctl list-units --failed --plain --no-legend")
+        assert failed == "", f"{failed}\n{self.diagnosis()}"
 
     @property
     def _ssh_options(self) -> list[str]:

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -220,6 +221,54 @@ def test_a_port_that_another_program_had_comes_back_in_both_families(machine: Ma
     # If the gateway had begun before the port was free, it has opened it itself, and systemd does at its next start.
     machine("systemctl restart lamplighter-gateway")
     machine.wait(lambda: all_is_well(machine), 60, "the services")
+
+
+def test_without_ipv6_everything_runs(machine: Machine) -> None:
+    """As with `ipv6.disable=1` of the kernel, which then has no such sockets, and with its sysctl."""
+    drop_in = "[Service]\nRestrictAddressFamilies=\nRestrictAddressFamilies=AF_INET AF_UNIX AF_NETLINK\n"
+    services = ("lamplighter-gateway", "lamplighter-coap")
+    machine("echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6")
+    for service in services:
+        machine.put(f"/etc/systemd/system/{service}.service.d/no-ipv6.conf", drop_in)
+    machine(f"systemctl daemon-reload; systemctl restart {' '.join(services)}")
+    machine.wait(lambda: all_is_well(machine), 60, "the services")
+    machine.wait(lambda: "coap server listens" in own_lines(machine, "lamplighter-coap"), 60, "the CoAP server")
+    assert machine.show("lamplighter-coap", "NRestarts") == "0"
+    machine("curl --silent --insecure --fail https://127.0.0.1:8443/ca.pem")
+    assert "cannot listen" not in machine("lamplighter check")
+    # Without systemd's sockets, the gateway opens its own.
+    machine("systemctl stop lamplighter.target")
+    families = "RestrictAddressFamilies=AF_INET AF_UNIX AF_NETLINK"
+    assert "cannot listen" not in machine(f"systemd-run --quiet --pipe --wait -p '{families}' lamplighter check")
+    machine("cd /etc/systemd/system && rm lamplighter-*.service.d/no-ipv6.conf && rmdir lamplighter-coap.service.d")
+    machine("echo 0 > /proc/sys/net/ipv6/conf/all/disable_ipv6")
+    machine("systemctl daemon-reload; systemctl start lamplighter.target")
+    machine.wait(lambda: all_is_well(machine), 60, "the services")
+
+
+def own_lines(machine: Machine, unit: str) -> str:
+    """Of the journal, those of the process that runs now."""
+    return machine.journal(f"_PID={machine.show(unit, 'MainPID')}")
+
+
+def test_a_gateway_that_systemd_may_not_start_is_named_with_the_command_that_changes_it(machine: Machine) -> None:
+    machine("systemctl mask --now lamplighter-gateway 2>&1")
+    for _ in range(2):  # at first the sockets are open
+        begun = time.monotonic()
+        told = machine("lamplighter status 2>&1; test $? -eq 3")
+        assert "lamplighter-gateway.service is masked" in told
+        assert time.monotonic() - begun < 30  # 3 s, on a machine with other work
+    (cure,) = re.findall("`(systemctl unmask .*)`", told)
+    machine(f"{cure} 2>&1")
+    machine.wait(lambda: all_is_well(machine), 60, "the services")
+    machine("systemctl stop lamplighter.target")
+    # A call to an open socket would start the gateway.
+    machine.wait(lambda: machine.show("lamplighter-http.socket", "ActiveState") == "inactive", 60, "the end")
+    told = machine("lamplighter status 2>&1; test $? -eq 3")
+    (cure,) = re.findall("`(systemctl start .*)` starts it", told)
+    machine(f"{cure} && systemctl start lamplighter.target")
+    machine.wait(lambda: all_is_well(machine), 60, "the services")
+    assert rows(machine, NUMBERS) == ["1", "2", "3"]
 
 
 def test_an_adapter_that_is_not_wanted_any_more_ends(machine: Machine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -230,6 +231,62 @@ def test_without_the_journal_lines_go_to_standard_error(tmp_path: Path, capsys: 
     handler.handle(record("lost", level=logging.ERROR))
     handler.close()
     assert capsys.readouterr().err == "<3>lost\n"
+
+
+def test_a_journal_that_takes_nothing_holds_up_no_line_but_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now, waits = 0.0, 0
+    monkeypatch.setattr(systemd.time, "monotonic", lambda: now)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
+        journal.bind(str(tmp_path / "journal"))
+        handler = JournalHandler(tmp_path / "journal")
+        handler._socket.setblocking(False)
+        send = handler._socket.sendto
+
+        class Waiting:
+            """The handler's socket, which waits no time in the test."""
+
+            def sendto(self, data: bytes, path: str) -> int:
+                nonlocal waits
+                try:
+                    return send(data, path)
+                except BlockingIOError:
+                    waits += 1
+                    raise TimeoutError from None
+
+            close = handler._socket.close
+
+        handler._socket = Waiting()  # type: ignore[assignment]
+
+        def heard() -> list[str]:
+            journal.setblocking(False)
+            found = []
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    found.append(entry(journal.recv(65536))["MESSAGE"])
+            return found
+
+        for number in range(5000):  # more than the kernel keeps for a journal that hangs
+            handler.handle(record(f"line {number}"))
+        assert waits == 1
+        now += systemd._JOURNAL_PAUSE_S
+        handler.handle(record("it hangs still"))
+        handler.handle(record("and this is not tried"))
+        assert waits == 2
+        lines = heard()
+        handler.handle(record("too early"))
+        now += systemd._JOURNAL_PAUSE_S
+        handler.handle(record("it works again"))
+        handler.handle(record("and goes on"))
+        handler.close()
+        lost = 5000 - len(lines) + 3
+        assert heard() == [
+            f'log lines lost count={lost} reason="the journal took none"',
+            "it works again",
+            "and goes on",
+        ]
+    assert capsys.readouterr().err == ""
 
 
 def test_lines_of_standard_error_carry_their_priority() -> None:

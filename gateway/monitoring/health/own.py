@@ -14,6 +14,7 @@ from lamplighter.cloud_sync.settings import SyncSettings
 from lamplighter.cloud_sync.status import STATUS, Status, read_status
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.gateway.clock import Clock, iso
+from lamplighter.gateway.log.data_folder import GONE, GONE_CURE
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.monitoring.health.components import Component, Reports, not_ok
 from lamplighter.gateway.settings import Settings
@@ -83,6 +84,8 @@ class OwnComponents:
 
     def refusal(self) -> str:
         """Why updates are refused now; empty if they are not."""
+        if self._log.folder.gone:
+            return GONE
         return self._log.refusing or ("" if self._log.broken is None else str(self._log.broken))
 
     def _report_of(self, name: str) -> Component:
@@ -91,7 +94,8 @@ class OwnComponents:
     def _log_state(self) -> Component:
         refusal = self.refusal()
         if refusal:
-            return not_ok(LOG, "failed", f"updates are refused: {refusal}", _FREE)
+            cure = GONE_CURE if self._log.folder.gone else _FREE
+            return not_ok(LOG, "failed", f"updates are refused: {refusal}", cure)
         reported = self._reports.of(LOG)
         if reported is not None:
             return reported

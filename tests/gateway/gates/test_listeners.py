@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 import socket
 import stat
@@ -37,8 +39,17 @@ def test_a_port_that_is_taken_is_named() -> None:
 def test_a_host_that_is_no_address_is_named_with_the_reason() -> None:
     with pytest.raises(ConfigurationError, match=r"no host:0: (?!Unknown error)[^(;]+; write an address of this"):
         tcp_listener("http", "no host", 0, 1000)
-    with pytest.raises(ConfigurationError, match="Cannot assign requested address; name another port"):
+    with pytest.raises(ConfigurationError, match="Cannot assign requested address; write an address of this machine"):
         tcp_listener("http", "203.0.113.5", 0, 1000)
+
+
+def test_an_address_of_ipv6_on_a_machine_without_it_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: object, **more: object) -> socket.socket:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+
+    monkeypatch.setattr(socket, "create_server", refused)  # as the kernel does with ipv6.disable=1
+    with pytest.raises(ConfigurationError, match="not supported by protocol; write an address of this machine"):
+        tcp_listener("http", "fd00::7", 0, 1000)
 
 
 def answers(host: str, port: int) -> bool:

@@ -103,6 +103,28 @@ def test_who_may_not_look_at_the_folder_asks_systemd(
     assert not absent or f"lamplighter-gateway.service: any ({sub}), exit-code, restarted 3 times" in reason
 
 
+@pytest.mark.parametrize(
+    ("unit", "told"),
+    [
+        (UnitState("x", "inactive", "dead", "success", "0"), r"x: inactive \(dead\), .*`systemctl start x` starts it"),
+        (
+            UnitState("x", "inactive", "dead", "success", "0", load="masked"),
+            "x is masked, .*`systemctl unmask x && systemctl start x`",
+        ),
+        (UnitState("x", "active", "running", "success", "0"), "is it running, and with this configuration"),
+        (None, "is it running, and with this configuration"),
+    ],
+    ids=["stopped", "masked", "running", "no systemd"],
+)
+def test_where_nobody_listens_systemd_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: UnitState | None, told: str
+) -> None:
+    monkeypatch.setattr(local_call, "INSTALLED", tmp_path)
+    monkeypatch.setattr(local_call, "unit_state", lambda name: unit)
+    with pytest.raises(UpstreamError, match=f"No such file or directory; {told}"):
+        call(SECURE, tmp_path, "GET", "/figures")
+
+
 def test_what_cannot_be_seen_is_no_absence(tmp_path: Path) -> None:
     assert Absence(tmp_path / "missing", 0.1).reason() == ""
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -257,3 +260,70 @@ async def test_an_unfinished_sealing_is_made_again(tmp_path: Path) -> None:
         await runner.log_keeper.turn()
         assert not live.exists()
         assert records(tmp_path) == expected
+
+
+# --- a log that is removed under a running gateway ---
+
+
+def remove_all(data: Path) -> Path:
+    """The data folder, as after `rm -r`; where it can be put back from."""
+    kept = data.with_name("kept")
+    data.rename(kept)
+    return kept
+
+
+def cover(data: Path) -> Path:
+    """The same, as after another disk was mounted there."""
+    kept = remove_all(data)
+    (data / "log").mkdir(parents=True)
+    return kept
+
+
+def remove_files(data: Path) -> Path:
+    kept = data.with_name("kept")
+    (data / "log").rename(kept)
+    (data / "log").mkdir()
+    return kept
+
+
+def remove_segment(data: Path) -> Path:
+    (current,) = (data / "log").glob("*.zst")
+    kept = data.with_name("kept")
+    current.rename(kept)
+    return kept
+
+
+@pytest.mark.parametrize("remove", [remove_all, cover, remove_files, remove_segment])
+async def test_what_a_start_would_not_find_is_refused(
+    tmp_path: Path, remove: Callable[[Path], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    data = tmp_path / "data"
+    async with recovered_runner(data) as runner:
+        await insert(runner, 0, 3)
+        await runner.log_keeper.turn()
+        kept = remove(data)
+        await runner.log_keeper.turn()
+        for number in (10, 11):
+            with pytest.raises(ChangeLogError, match="the change log was removed") as refused:
+                await insert(runner, number, 1)
+        assert "lamplighter backup" in str(refused.value)
+        status = runner.figures.status()
+        assert status["status"] == "refusing"
+        assert "lamplighter restore" in runner.figures.health.own.components()[1].cure
+        assert len(dump(runner)) == 3, "reading goes on, and a backup has all of it"
+        # It is put back.
+        if remove is remove_segment:
+            kept.rename(data / "log" / str(runner.figures.health.own._log.current))
+        elif remove is remove_files:
+            (data / "log").rmdir()
+            kept.rename(data / "log")
+        else:
+            shutil.rmtree(data, ignore_errors=True)
+            kept.rename(data)
+        await runner.log_keeper.turn()
+        await insert(runner, 3, 2)
+        assert runner.figures.status()["status"] != "refusing"
+    assert caplog.text.count("change log gone") == caplog.text.count("change log is back") == 1
+    async with recovered_runner(data) as runner:
+        assert len(dump(runner)) == 5

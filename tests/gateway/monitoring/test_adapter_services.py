@@ -97,6 +97,14 @@ def services(connections: Counter[str] | None = None) -> AdapterServices:
             [state("activating", "auto-restart", status="failed: once"), state("inactive", "dead", "success", 0)],
             START,
         ),
+        (
+            [UnitState(UNIT, "inactive", "dead", "success", "0", load="masked")],
+            ("the adapter does not run: its service is masked", f"`systemctl unmask {UNIT} && systemctl start {UNIT}`"),
+        ),
+        (
+            [UnitState(UNIT, "inactive", "dead", "success", "0", load="bad-setting")],
+            ("the adapter does not run: its service is bad-setting", f"`systemd-analyze verify {UNIT}`"),
+        ),
     ],
 )
 async def test_an_adapter_that_does_not_run_is_described_by_its_service(

@@ -58,25 +58,27 @@ def faults(data: Path) -> list[str]:
 
 
 @each_row(
-    ("names", "first", "refused"),
+    ("names", "mode", "first", "refused"),
     [
-        (["security"], "security", True),
-        (["security/keys.json"], "security/keys.json", True),
-        (["identity", "lock"], "identity and 1 more", True),
-        (["log"], "log", False),  # until its first record
-        (["home.ndjson.zst"], "", False),
-        ([], "", False),
+        (["security"], 0o755, "security", True),
+        (["security/keys.json"], 0o755, "security/keys.json", True),
+        (["identity", "lock"], 0o755, "identity and 1 more", True),
+        (["log"], 0o755, "log", False),  # until its first record
+        (["log"], 0o700, "log", True),
+        (["snapshots"], 0o700, "snapshots", True),
+        (["home.ndjson.zst"], 0o755, "", False),
+        ([], 0o755, "", False),
     ],
 )
 def test_files_of_another_user_are_found_as_a_start_finds_them(
-    data: Path, names: list[str], first: str, refused: bool
+    data: Path, names: list[str], mode: int, first: str, refused: bool
 ) -> None:
     (data / "home.ndjson.zst").touch()
     for path in data.rglob("*"):
         shutil.chown(path, "nobody")
     for path in (data / name for name in names):
         shutil.chown(path, "root")
-        path.chmod(0o755 if path.is_dir() else 0o600)
+        path.chmod(mode if path.is_dir() else 0o600)
     found = faults(data)
     cure = f", as after a copy that root has restored; `chown -R nobody: {data}`"
     assert found == ([f"data folder {data}: nobody may not use {data / first}{cure}"] if first else [])

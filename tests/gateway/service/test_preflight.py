@@ -136,6 +136,27 @@ def test_a_port_of_an_adapter_is_noted(tmp_path: Path) -> None:
     assert [f"coap.server.port: cannot listen on 127.0.0.1:{port}" in note for note in result.notes] == [True]
 
 
+def test_a_machine_without_ipv6_has_the_ports_of_every_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    everywhere = {"security": {**SECURE["security"], "host": "::"}}
+    with socket.socket(type=socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+        taken = found(tmp_path, settings(**everywhere, coap={"server": {"port": port}}))
+    assert taken.faults == [] and "Address already in use" in " ".join(taken.notes)
+    # A socket for IPv6 would not notice a program that has the port of IPv4, and could not be opened there.
+    opened: list[int] = []
+    kind = socket.socket
+
+    def counted(family: int = socket.AF_INET, *arguments: int, **more: int) -> socket.socket:
+        opened.append(family)
+        return kind(family, *arguments, **more)
+
+    monkeypatch.setattr("lamplighter.gateway.service.port_check.socket.socket", counted)
+    assert found(tmp_path, settings(**everywhere)).faults == []
+    assert socket.AF_INET6 not in opened
+
+
 def test_the_ports_of_systemd_are_not_taken(service: Path) -> None:
     one, http = taken()
     other, ws = taken()
