@@ -36,7 +36,7 @@ from lamplighter.engine.sparql.algebra import (
 )
 from lamplighter.engine.sparql.cursor import CLOSING, UnknownSyntaxError
 from lamplighter.engine.sparql.grammar import UpdateReader, read_select
-from lamplighter.engine.sparql.lexer import Token, may_have, tokens
+from lamplighter.engine.sparql.lexer import Token, tokens
 
 Scope = frozenset[Variable]
 Span = tuple[int, int]
@@ -46,7 +46,7 @@ def with_own_variables(text: str) -> str:
     """A query or an update request with a name of its own for each such variable. Any other text is returned as it is,
     and so is one that the grammar does not know."""
     # Most texts have none, and are not read.
-    if not may_have(text, "EXISTS"):
+    if "EXISTS" not in text.upper():
         return text
     found = list(tokens(text))
     names = own_names(found)
