@@ -195,6 +195,7 @@ OTHERS = (
     "contexts/lock",
     "run/*",
     "log/*",
+    "history/*",  # made again from the log, also if damaged
     "snapshots/*",
     "store/*",  # rebuilt
 )
