@@ -39,6 +39,11 @@ class Lake:
         return lake
 
     @cached_property
+    def _folder(self) -> str | None:
+        """The folder that a local path names. Its files need no fsspec, which a collector does without."""
+        return None if ":" in self.url else os.path.normpath(Path(self.url).expanduser().absolute())
+
+    @cached_property
     def _filesystem(self) -> tuple[Any, str]:
         text = self.url
         for hadoop, ours in _FSSPEC_SCHEMES.items():
@@ -61,7 +66,7 @@ class Lake:
 
     def path(self, *parts: str) -> str:
         """A path in the lake for `fs`."""
-        return "/".join((self._filesystem[1], *parts))
+        return "/".join((self._folder or self._filesystem[1], *parts))
 
     def spark(self, *parts: str) -> str:
         """A path in the lake for Spark."""
@@ -78,7 +83,24 @@ class Lake:
 
     @property
     def local(self) -> bool:
-        return "file" in self.fs.protocol
+        return self._folder is not None or "file" in self.fs.protocol
+
+    def exists(self, *parts: str) -> bool:
+        path = self.path(*parts)
+        return Path(path).exists() if self.local else bool(self.fs.exists(path))
+
+    def read(self, *parts: str) -> bytes:
+        """The content of a file. Raises OSError."""
+        path = self.path(*parts)
+        return Path(path).read_bytes() if self.local else bytes(self.fs.cat_file(path))
+
+    def remove(self, *parts: str) -> None:
+        """Removes a file. Raises OSError."""
+        path = self.path(*parts)
+        if self.local:
+            Path(path).unlink()
+        else:
+            self.fs.rm_file(path)
 
     def write(self, data: bytes, *parts: str) -> None:
         """Writes a small file atomically."""
@@ -126,6 +148,8 @@ class Lake:
         Some file systems of fsspec do not tell times and raise NotImplementedError; it is None for those too.
         """
         try:
+            if self.local:
+                return Path(self.path(*parts)).stat().st_mtime
             return float(self.fs.modified(self.path(*parts)).timestamp())
         except (NotImplementedError, FileNotFoundError):
             return None
