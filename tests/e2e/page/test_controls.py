@@ -145,8 +145,7 @@ def titles(browser: Browser) -> list[str]:
 
 def test_cards_are_moved_hidden_and_shown_again(browser: Browser, room: Site) -> None:
     open_view(browser, room.at("now"), "Now")
-    browser.until("return document.querySelectorAll('.card').length == 2")
-    assert titles(browser) == ["Blind", LAMP]
+    wait_for(lambda: titles(browser) == ["Blind", LAMP], what="the cards with their names")
     press_button(browser, "Arrange")
     button(browser, f"{LAMP}: one place earlier")
     browser.until("return document.querySelector('.card h2').innerText.startsWith($[0])", LAMP)
@@ -154,11 +153,10 @@ def test_cards_are_moved_hidden_and_shown_again(browser: Browser, room: Site) ->
     has(browser, "summary", "1 hidden card")
     browser.leave("location.reload()")
     has(browser, "summary", "1 hidden card")
-    assert titles(browser) == [LAMP]
+    wait_for(lambda: titles(browser) == [LAMP], what="the card that is not hidden")
     browser.until("const it = document.querySelector('.hiddenCards'); it.open = true; return true")
     button(browser, "Show Blind")
-    browser.until("return document.querySelectorAll('.card').length == 2")
-    assert titles(browser) == [LAMP, "Blind"]
+    wait_for(lambda: titles(browser) == [LAMP, "Blind"], what="both cards in the order of a person")
     browser.run("localStorage.clear()")
 
 

@@ -1,5 +1,7 @@
 // What a reading or an actuator was over a day, a week or a month.
-import { getJson } from "../gateway.js";
+import { useState } from "preact/hooks";
+
+import { getJson, request } from "../gateway.js";
 import { html } from "../html.js";
 import { Failure, Head, Link, usePolled } from "../parts.js";
 import { Suggestions, useAddress, useNames } from "../picking.js";
@@ -72,14 +74,15 @@ function titleOf({ label, name, iri }) {
 
 function Chosen({ search, range, choose }) {
     const { value, error } = usePolled(() => getJson(`history?${search}`), POLL_MS);
+    const [failure, setFailure] = useState(null);
     if (value === null) return error ? html`<${Failure} error=${error} />` : html`<p class="note" role="status">${t("parts.loading")}</p>`;
     const title = titleOf(value), isNumber = value.kind === "number";
     const empty = !value.points.length && !value.states.length;
-    return html`<${Failure} error=${error} />
+    return html`<${Failure} error=${error ?? failure} />
         <h2><bdi>${cut(title, 120)}</bdi>${value.area ? html` <small><bdi>${cut(value.area, 60)}</bdi></small>` : null}</h2>
         <div class="actions" role="group" aria-label=${t("history.range")}>
             ${RANGES.map((one) => html`<button aria-pressed=${one === range} onClick=${() => choose({ range: one })}>${t(`history.${one}`)}</button>`)}
-            <span class="downloads"><a href=${`../history?${search}`}>JSON</a>${isNumber || !empty ? html` <${Csv} search=${search} title=${title} />` : null}</span>
+            <span class="downloads"><a href=${`../history?${search}`}>JSON</a>${isNumber || !empty ? html` <${Csv} search=${search} title=${title} failed=${setFailure} />` : null}</span>
         </div>
         ${empty ? html`<p class="empty">${t("history.nothing")}</p>` : html`<${Timeline} answer=${value} label=${t("history.chart", { name: title })} />`}
         <${Figures} rows=${isNumber ? figuresOf(value) : lengthsOf(value.states)} />
@@ -90,10 +93,17 @@ function Chosen({ search, range, choose }) {
 }
 
 // CSV is the same address with another format, so a script fetches it.
-function Csv({ search, title }) {
+function Csv({ search, title, failed }) {
     const save = async (event) => {
         event.preventDefault();
-        const answer = await fetch(new URL(`../history?${search}`, location.href), { headers: { Accept: "text/csv" }, credentials: "same-origin" });
+        let answer;
+        try {
+            answer = await request(`history?${search}`, { accept: "text/csv" });
+        } catch (error) {
+            failed(error);
+            return;
+        }
+        failed(null);
         const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(await answer.blob()), download: `${title}.csv` });
         link.click();
         setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
