@@ -7,6 +7,7 @@ import { numberText } from "./terms.js";
 import { locale, moment, t } from "./texts.js";
 
 const HEIGHT = 240;
+export const TICK_SPACE = 75; // pixels, so that times with seconds do not touch
 
 export function chartColours() {
     const style = getComputedStyle(document.documentElement);
@@ -46,7 +47,7 @@ function plot(place, series) {
     return new uPlot({
         width: place.clientWidth,
         height: HEIGHT,
-        axes: [{ ...axis, values: ticks }, { ...axis, size: 60 }],
+        axes: [{ ...axis, values: ticks, space: TICK_SPACE }, { ...axis, size: 60 }],
         scales: { x: { time: true } },
         series: [
             { label: t("chart.time"), value: (_, time) => (time ? moment(time * 1000) : "") },

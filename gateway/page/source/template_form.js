@@ -14,7 +14,7 @@ const NAMED = ["actuator", "sensor", "room"];
 const LAST_MAX = 20;
 
 // What an application may be called. Browsers ignore a pattern whose hyphen has no backslash.
-export const NAME = "[A-Za-z0-9._~\\-]{1,100}";
+export const NAME = "[A-Za-z0-9_~\\-][A-Za-z0-9._~\\-]{0,99}";
 
 // A text of an option in this language; the gateway's own where the catalogue has none.
 function worded(template, option, part, own) {

@@ -120,6 +120,13 @@ def test_a_lamp_is_dimmed_and_coloured_and_a_blind_is_moved(browser: Browser, ro
         )
         wait_for(lambda: {"hex": "#ff8800"} in [one.get("color") for _, one in sent], what="the colour")
     has(browser, ".row.actuator", "brightness", "180", "reports 100")
+    browser.offline(True)
+    try:
+        slide(browser, "Set brightness", 20)
+        has(browser, ".setting .failure", "does not answer")
+        browser.until("return document.querySelector(`input[type=range][aria-label='Set brightness']`).value == '180'")
+    finally:
+        browser.offline(False)
     asked = f"{PREFIXES} SELECT ?s {{ ?a gateway:desiredState ?s ; gateway:controls <{GATEWAY}brightness> }}"
     assert [row["s"] for row in room.gateway.rows(asked)] == ["180"]
     looked_at(browser, "now-controls", amounts)
