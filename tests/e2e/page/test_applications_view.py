@@ -157,7 +157,8 @@ def test_a_backup_is_restored_after_two_questions(browser: Browser, empty: Site,
     assert not empty.gateway.rows(asked)
     browser.run(
         "const real = fetch; window.sent = 0;"
-        "window.fetch = async (...asked) => { sent++; await new Promise(it => setTimeout(it, 300)); return real(...asked) }"
+        "window.fetch = async (...asked) => {"
+        "sent++; await new Promise(it => setTimeout(it, 300)); return real(...asked) }"
     )
     write(browser, "dialog[open] input", "replace")
     for _ in range(2):  # as a person does who is in a hurry

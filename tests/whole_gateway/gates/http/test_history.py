@@ -66,8 +66,8 @@ async def history(addresses: Addresses, **parameters: Any) -> dict[str, Any]:
 async def test_the_logbook_says_of_which_device_a_part_is(gateway: Addresses) -> None:
     await site(gateway)
     state = (
-        f"{_PREFIXES} INSERT DATA {{ <urn:sensor/s> rdfs:label 'state' . <urn:hall> sosa:hosts <urn:sensor/s> . <urn:observation/s> "
-        "sosa:madeBySensor <urn:sensor/s> ; sosa:hasFeatureOfInterest <urn:hall> }"
+        f"{_PREFIXES} INSERT DATA {{ <urn:sensor/s> rdfs:label 'state' . <urn:hall> sosa:hosts <urn:sensor/s> . "
+        "<urn:observation/s> sosa:madeBySensor <urn:sensor/s> ; sosa:hasFeatureOfInterest <urn:hall> }"
     )
     assert (await update(gateway, state)).status == 200
     await put(gateway, "urn:observation/s", "sosa:hasSimpleResult", "true")
