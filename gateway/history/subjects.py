@@ -150,9 +150,14 @@ class Subjects:
         return self.labels.get(subject) or printable(path)
 
     def labels_of_all(self) -> dict[Term, str]:
-        """What each IRI of a reading or actuator, its device and its feature is called."""
+        """What each IRI of a reading or actuator, its device and its feature is called. A label such as "state" has the
+        name of what it is a part of before it."""
         found = {term: one.name for one in self.all for term in (one.host, one.feature) if term and one.name}
-        return self.labels | found | {term: one.label for one in self.all for term in one.iris}
+        return self.labels | found | {term: self._full_name(one) for one in self.all for term in one.iris}
+
+    def _full_name(self, one: Subject) -> str:
+        has_label = any(term in self.labels for term in one.iris)
+        return f"{one.name} {one.label}" if has_label and not one.label.startswith(one.name) else one.label
 
     # --- who is meant ---
 

@@ -8,7 +8,7 @@ import { t } from "./texts.js";
 // A question before a decision. fields: texts to enter, { name, label, value, pattern }; done(values): sends it; close(whether it was sent).
 export function Asking({ title, text, action, danger, fields = [], done, close }) {
     const dialog = useRef(null), over = useRef(false);
-    const [error, setError] = useState(null);
+    const [error, setError] = useState(null), [waiting, setWaiting] = useState(false);
     const finish = (sent) => {
         if (over.current) return;
         over.current = true;
@@ -19,11 +19,14 @@ export function Asking({ title, text, action, danger, fields = [], done, close }
     const submit = async (event) => {
         event.preventDefault();
         const form = event.currentTarget;
+        setWaiting(true);
+        setError(null);
         try {
             await done(Object.fromEntries(fields.map(({ name }) => [name, form.elements[name].value.trim()])));
             finish(true);
         } catch (failure) {
             setError(failure);
+            setWaiting(false);
         }
     };
     return html`<dialog ref=${dialog} class="asking" aria-labelledby="asking-title" onCancel=${() => finish(false)} onClose=${() => finish(false)}><form onSubmit=${submit}>
@@ -32,7 +35,7 @@ export function Asking({ title, text, action, danger, fields = [], done, close }
         ${fields.map(({ name, label, value, pattern }) => html`<label>${label} <input name=${name} value=${value} required=${Boolean(pattern)} pattern=${pattern} autocomplete="off" spellcheck="false" /></label>`)}
         <${Failure} error=${error} />
         <div class="actions">
-            <button class=${danger ? "danger" : "main"}>${action}</button>
+            <button class=${danger ? "danger" : "main"} disabled=${waiting}>${action}</button>
             <button type="button" autofocus=${danger} onClick=${() => finish(false)}>${t("devices.leave")}</button>
         </div>
     </form></dialog>`;

@@ -7,6 +7,7 @@ import { numberText } from "./terms.js";
 import { locale, moment, t } from "./texts.js";
 
 const HEIGHT = 240;
+export const TICK_SPACE = 75; // pixels, so that times with seconds do not touch
 
 export function chartColours() {
     const style = getComputedStyle(document.documentElement);
@@ -30,11 +31,14 @@ function aligned(series) {
     return [times, ...rows];
 }
 
+const DAYS = new Intl.DateTimeFormat(locale, { day: "numeric", month: "short" });
+const MINUTES = new Intl.DateTimeFormat(locale, { hour: "2-digit", minute: "2-digit" });
+const SECONDS = new Intl.DateTimeFormat(locale, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
 // Ticks as times; days where the step is a day or more.
 export function ticks(_, times, axis, space, step) {
-    const form = step >= 86400 ? { day: "numeric", month: "short" }
-        : { hour: "2-digit", minute: "2-digit", second: step < 60 ? "2-digit" : undefined };
-    return times.map((time) => new Date(time * 1000).toLocaleString(locale, form));
+    const form = step >= 86400 ? DAYS : step < 60 ? SECONDS : MINUTES;
+    return times.map((time) => form.format(time * 1000));
 }
 
 function plot(place, series) {
@@ -43,7 +47,7 @@ function plot(place, series) {
     return new uPlot({
         width: place.clientWidth,
         height: HEIGHT,
-        axes: [{ ...axis, values: ticks }, { ...axis, size: 60 }],
+        axes: [{ ...axis, values: ticks, space: TICK_SPACE }, { ...axis, size: 60 }],
         scales: { x: { time: true } },
         series: [
             { label: t("chart.time"), value: (_, time) => (time ? moment(time * 1000) : "") },

@@ -44,7 +44,7 @@ function Slider({ one, shown, set }) {
     useEffect(() => setMoved(null), [shown]);
     return html`<span class="slider">
         <input type="range" aria-label=${t("setting.name", { name: one.label })} min=${minimum} max=${maximum} step=${maximum - minimum > 5 ? 1 : "any"} value=${value}
-            onInput=${(event) => setMoved(Number(event.currentTarget.value))} onChange=${(event) => set(event.currentTarget.value)} />
+            onInput=${(event) => setMoved(Number(event.currentTarget.value))} onChange=${async (event) => await set(event.currentTarget.value) || setMoved(null)} />
         <output>${numberText(value)}</output></span>`;
 }
 
@@ -66,13 +66,15 @@ export function isColour(one) {
 // but the label may be absent. done(): it was set.
 export function Setting({ path, one, done }) {
     const [error, setError] = useState(null);
-    const set = async (state) => {
+    const set = async (state) => { // whether the gateway took it
         setError(null);
         try {
             await setState(path, one, state);
             done();
+            return true;
         } catch (failure) {
             setError(failure);
+            return false;
         }
     };
     const submit = (event) => {
@@ -150,6 +152,6 @@ export function isOneOfTwo(state) {
 // Gives an actuator its other state. state: the present one, as text. Raises GatewayError, Error.
 export async function switchOver(actuator, state) {
     const part = await partOf(actuator);
-    const other = part.states?.length === 2 ? part.states.find((one) => String(one) !== state) : OTHERS[state.toLowerCase()];
+    const other = part.states?.length === 2 ? part.states.find((one) => String(one).toLowerCase() !== state.toLowerCase()) : OTHERS[state.toLowerCase()];
     await setState(actuator.path, part, other);
 }

@@ -13,6 +13,9 @@ const TIMES = ["sunrise", "sunset", "07:00", "22:00", "sunset-PT30M"];
 const NAMED = ["actuator", "sensor", "room"];
 const LAST_MAX = 20;
 
+// What an application may be called. Browsers ignore a pattern whose hyphen has no backslash.
+export const NAME = "[A-Za-z0-9_~\\-][A-Za-z0-9._~\\-]{0,99}";
+
 // A text of an option in this language; the gateway's own where the catalogue has none.
 function worded(template, option, part, own) {
     const key = [`option.${template}.${option}.${part}`, `option.${option}.${part}`].find(has);
@@ -36,7 +39,7 @@ function Input({ option, value, label, change }) {
     const typed = (event) => change(event.currentTarget.value);
     const placeholder = preset === null || preset === undefined ? "" : String(preset);
     if (type === "choice") {
-        return html`<select aria-label=${label} value=${value ?? ""} onChange=${typed}>${required ? null : html`<option value="">${placeholder}</option>`}
+        return html`<select aria-label=${label} value=${value ?? ""} onChange=${typed}>${required ? null : html`<option value="">${has(`choice.${placeholder}`) ? t(`choice.${placeholder}`) : placeholder}</option>`}
             ${option.choices.map((one) => html`<option value=${one.value}>${choiceText(one)}</option>`)}</select>`;
     }
     if (type === "number") return html`<input ...${shared} type="number" step="any" placeholder=${placeholder} onInput=${typed} />`;
@@ -72,7 +75,7 @@ function Option({ template, option, value, change, faults, names }) {
 // What an application would have done over the last day.
 function Tried({ tried }) {
     if (tried.problem) return html`<p class="failure"><bdi>${cut(tried.problem, 1000)}</bdi></p>`;
-    return html`<section class="component ok"><p><strong>${t("template.tried", { since: moment(tried.since) })}</strong></p>
+    return html`<section class="component ok"><p><strong>${t("template.tried", { since: moment(tried.since.time) })}</strong></p>
         <p>${t("template.reactions", { count: tried.reactions })}; ${t("template.delayed", { count: tried.delayed })}; ${t("template.without", { count: tried.without_effect })}</p>
         ${tried.last?.length ? html`<ol class="logbook">${tried.last.slice(-LAST_MAX).map((one) => html`<li class="entry"><time datetime=${one.time}>${moment(one.time)}</time><span><bdi>${cut((one.text ?? []).join("; ") || one.update, 400)}</bdi>${one.failure ? html` <span class="tag bad"><bdi>${cut(one.failure, 200)}</bdi></span>` : null}</span></li>`)}</ol>` : null}
     </section>`;
@@ -128,7 +131,7 @@ export function TemplateForm({ template, application, done }) {
             send({ put: true, ...(application ? { replace: true } : {}) });
         }}>
         <div class="option"><span class="label">${t("template.name")}</span>
-            <input aria-label=${t("template.name")} value=${name} required readonly=${Boolean(application)} pattern="[A-Za-z0-9._~-]{1,100}" onInput=${(event) => setName(event.currentTarget.value)} /></div>
+            <input aria-label=${t("template.name")} value=${name} required readonly=${Boolean(application)} pattern=${NAME} onInput=${(event) => setName(event.currentTarget.value)} /></div>
         ${of("what", "time")}
         ${bright.length ? html`<details><summary>${t("template.brightness")}</summary>${bright}</details>` : null}
         ${byHand.length ? html`<details><summary>${t("template.byHand")}</summary>${byHand}</details>` : null}

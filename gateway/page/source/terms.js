@@ -12,6 +12,7 @@ export const PREFIXES = {
     lighting: "http://lamplighter.example/ns/lighting#",
     gateway: "http://lamplighter.example/ns/gateway#",
 };
+const NAMESPACES = Object.entries(PREFIXES);
 const XSD = PREFIXES.xsd;
 const NUMERIC = new Set(["integer", "decimal", "double", "float"].map((name) => XSD + name));
 const LONGEST = 2000;
@@ -26,7 +27,7 @@ const UNITS = {
 };
 
 export function shortIri(iri) {
-    for (const [prefix, namespace] of Object.entries(PREFIXES)) {
+    for (const [prefix, namespace] of NAMESPACES) {
         if (iri.startsWith(namespace) && iri.length > namespace.length) return `${prefix}:${iri.slice(namespace.length)}`;
     }
     if (session.base && iri.startsWith(session.base) && iri.length > session.base.length) {

@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 
-import { chartColours, ticks } from "./chart.js";
+import { TICK_SPACE, chartColours, ticks } from "./chart.js";
 import { html } from "./html.js";
 import { cut, numberText } from "./terms.js";
 import { moment, t } from "./texts.js";
@@ -76,27 +76,36 @@ function beginOf({ since, until, complete_since: begin }) {
     return begin && begin > since && begin < until ? begin : since;
 }
 
-function options(place, answer, lists) {
+// The rows of states: what is desired, what is reported, or both; null for numbers.
+function rowsOf({ kind, states, reported }) {
+    if (kind !== "state") return null;
+    const named = reported ? [["history.desired", states], ["history.reported", reported]] : [["history.state", states]];
+    return named.filter(([, list]) => list.length);
+}
+
+// times: of the changes of states, which the cursor goes along.
+function options(place, answer, rows, times) {
     const colours = chartColours(), wide = place.clientWidth;
     const axis = { stroke: colours.text, grid: { stroke: colours.grid, width: 1 }, ticks: { stroke: colours.grid, width: 1 } };
     const x = { time: true, range: () => [seconds(beginOf(answer)), seconds(answer.until)] };
     const time = { label: t("chart.time"), value: (_, at) => (at ? moment(at * 1000) : "") };
-    if (lists) {
+    if (rows) {
+        const lists = rows.map(([, states]) => states);
         const of = (states) => (_, _value, _series, index) => {
-            const at = index === null || index === undefined ? null : stateAt(states, index, lists);
+            const at = index === null || index === undefined ? null : stateAt(states, times[index]);
             return at ? cut(at.value, 40) : "";
         };
         return {
             width: wide, height: AXIS + ROW * lists.length + 8, cursor: { y: false }, scales: { x, y: { range: [0, 1] } },
-            axes: [{ ...axis, values: ticks }, { show: false }],
-            series: [time, ...lists.map((states, row) => ({ label: t(row ? "history.reported" : lists.length > 1 ? "history.desired" : "history.state"), stroke: colours.lines[row], paths: () => null, points: { show: false }, value: of(states) }))],
+            axes: [{ ...axis, values: ticks, space: TICK_SPACE }, { show: false }],
+            series: [time, ...rows.map(([key, states], row) => ({ label: t(key), stroke: colours.lines[row], paths: () => null, points: { show: false }, value: of(states) }))],
             hooks: { draw: [(plot) => drawStates(plot, lists, colours), (plot) => shade(plot, answer.gaps, colours, false), (plot) => shade(plot, answer.gaps, colours, true)] },
         };
     }
     const value = (_, number) => (number === null || number === undefined ? "" : numberText(number));
     const side = { stroke: "transparent", width: 0, points: { show: false }, value };
     return {
-        width: wide, height: HEIGHT, scales: { x }, axes: [{ ...axis, values: ticks }, { ...axis, size: 60 }],
+        width: wide, height: HEIGHT, scales: { x }, axes: [{ ...axis, values: ticks, space: TICK_SPACE }, { ...axis, size: 60 }],
         series: [
             time, { label: t(answer.step_s ? "history.mean" : "history.value"), stroke: colours.lines[0], width: 2, spanGaps: false, value },
             ...(answer.step_s ? [{ label: t("history.low"), ...side }, { label: t("history.high"), ...side }] : []),
@@ -111,8 +120,7 @@ function changes(lists) {
     return Array.from(new Set(lists.flat().flatMap(({ from, to }) => [seconds(from), seconds(to)]))).sort((one, other) => one - other);
 }
 
-function stateAt(states, index, lists) {
-    const at = changes(lists)[index];
+function stateAt(states, at) {
     return states.find(({ from, to }) => seconds(from) <= at && at < seconds(to));
 }
 
@@ -121,13 +129,12 @@ export function Timeline({ answer, label }) {
     const place = useRef(null);
     useEffect(() => {
         const element = place.current;
-        const lists = answer.kind === "state" ? [answer.states, ...(answer.reported ? [answer.reported] : [])] : null;
-        const times = lists && changes(lists);
-        const data = lists ? [times, ...lists.map(() => times.map(() => 0.5))] : numbers(answer).slice(0, answer.step_s ? 4 : 2);
-        let drawn = new uPlot(options(element, answer, lists), data, element);
+        const rows = rowsOf(answer), times = rows && changes(rows.map(([, states]) => states));
+        const data = rows ? [times, ...rows.map(() => times.map(() => 0.5))] : numbers(answer).slice(0, answer.step_s ? 4 : 2);
+        let drawn = new uPlot(options(element, answer, rows, times), data, element);
         const again = () => {
             drawn.destroy();
-            drawn = new uPlot(options(element, answer, lists), data, element);
+            drawn = new uPlot(options(element, answer, rows, times), data, element);
         };
         const resized = new ResizeObserver(() => element.clientWidth !== drawn.width && drawn.setSize({ width: element.clientWidth, height: drawn.height }));
         resized.observe(element);

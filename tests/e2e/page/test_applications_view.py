@@ -50,6 +50,8 @@ def test_an_application_is_checked_put_changed_and_removed(browser: Browser, emp
     open_view(browser, empty.at("applications"), "Applications")
     has(browser, ".empty", "no applications yet")
     write(browser, ".new select", "document")
+    write(browser, ".new input", "two words")
+    assert not browser.run("return document.querySelector('.new input').checkValidity()")
     write(browser, ".new input", "notes")
     write(browser, ".new textarea", document("seen").replace("sparql", "sparkle", 1))
     press_button(browser, "Check")
@@ -109,6 +111,7 @@ def test_a_template_is_filled_in_tried_and_switched_on(browser: Browser, house: 
     fill(browser, "off after", "1h")
     press_button(browser, "Try on the last day")
     has(browser, ".template [role=status]", "What it would have done", "room1/lamp")
+    browser.until("return /would have done since .*[0-9]/.test(document.querySelector('.template').innerText)")
     assert stored(house) == []
     looked_at(browser, "applications-template", amounts)
     press_button(browser, "Switch it on")
@@ -152,7 +155,14 @@ def test_a_backup_is_restored_after_two_questions(browser: Browser, empty: Site,
     press_button(browser, "Replace all data")
     assert browser.run("return document.querySelector('dialog[open] input').validity.patternMismatch")
     assert not empty.gateway.rows(asked)
+    browser.run(
+        "const real = fetch; window.sent = 0;"
+        "window.fetch = async (...asked) => {"
+        "sent++; await new Promise(it => setTimeout(it, 300)); return real(...asked) }"
+    )
     write(browser, "dialog[open] input", "replace")
-    press_button(browser, "Replace all data")
+    for _ in range(2):  # as a person does who is in a hurry
+        browser.run("[...document.querySelectorAll('dialog[open] button')][0].click()")
     has(browser, "[role=status]", "Restored")
+    assert browser.run("return sent") == 1
     assert empty.gateway.rows(asked)

@@ -56,6 +56,18 @@ def test_a_history_is_found_by_name_and_a_wrong_name_says_so(browser: Browser, e
     has(browser, ".failure", "nothing of that name")
 
 
+def test_an_actuator_that_was_never_set_has_what_it_reported(browser: Browser, house: Site) -> None:
+    adopted(house, "room1/lamp")
+    house.publish("zigbee2mqtt/room1/lamp", '{"state": "OFF", "brightness": 100}')
+    open_view(browser, house.at("now"), "Now")
+    has(browser, ".row.actuator", "brightness", "100")
+    follow(browser, ".row.actuator .name a", "brightness")
+    has(browser, ".chart .u-legend", "reported")
+    assert "desired" not in text_of(browser, ".chart")
+    has(browser, ".summary", "100")
+    has_none(browser, ".empty")
+
+
 def test_what_happened_to_a_lamp_leads_to_its_explanation(browser: Browser, house: Site, amounts: Amounts) -> None:
     adopted(house, "room1/lamp")
     house.publish("zigbee2mqtt/room1/lamp", '{"state": "OFF", "brightness": 100}')

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from lamplighter.gateway.security.browsers import COOKIE
+from lamplighter.ontology.vocabulary import DESIRED_STATE
 from tests.e2e.page.site import has, has_none, press_button, write_query
 from tests.e2e.page.test_look import looked_at
 from tests.support.amounts import Amounts
@@ -136,6 +137,23 @@ def test_a_log_out_leaves_no_data_in_the_page(browser: Browser, gateway: SecureG
     has_none(browser, ".verdict")
     assert [one for one in browser.cookies() if one["name"] == COOKIE] == []
     assert browser.run("return (await fetch('now.json')).status") == 401
+
+
+def test_a_client_without_operator_is_not_led_to_what_it_may_not_see(
+    browser: Browser, gateway: SecureGateway, secret: str, top: str
+) -> None:
+    headers = {"Content-Type": "application/sparql-update", "Authorization": gateway.bearer("anna", secret)}
+    lamp = f"INSERT DATA {{ <urn:porch/lamp> <{DESIRED_STATE}> 'ON' }}"
+    assert gateway.https("POST", "/update", lamp, headers).status == 200
+    reader = gateway.client("ben", read=["*"], subscribe=["*"])
+    browser.show(f"{top}/page/now")
+    log_in(browser, "ben", reader)
+    has(browser, ".row.actuator", "lamp", "ON")
+    link = "return document.querySelector('.row.actuator .name a').pathname"
+    assert browser.run(link) == "/page/history"
+    browser.run("document.querySelector('.row.actuator .name a').click()")
+    has(browser, ".summary", "ON")
+    assert browser.run("return document.querySelector('main a[href*=logbook]')") is None
 
 
 def test_other_pages_cannot_use_the_log_in(browser: Browser, gateway: SecureGateway, secret: str, top: str) -> None:

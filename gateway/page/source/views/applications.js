@@ -6,12 +6,12 @@ import { getJson, request, session } from "../gateway.js";
 import { html } from "../html.js";
 import { Failure, Head, Prose, usePolled } from "../parts.js";
 import { useAddress } from "../picking.js";
-import { TemplateForm, summaryOf } from "../template_form.js";
+import { NAME, TemplateForm, summaryOf } from "../template_form.js";
 import { cut } from "../terms.js";
 import { moment, rich, t } from "../texts.js";
 
 const POLL_MS = 5000;
-const STATES = { running: "ok", degraded: "warn", waiting: "warn", shadowed: "warn", failed: "bad", refused: "bad" };
+const STATES = { running: "ok", degraded: "warn", waiting: "warn", failed: "bad", refused: "bad" };
 const JSAP_CHARS_MAX = 256 * 1024;
 
 function pathOf(name) {
@@ -48,7 +48,7 @@ function Document({ application, done }) {
             event.preventDefault();
             send(false);
         }}>
-        ${application ? null : html`<div class="option"><span class="label">${t("template.name")}</span><input aria-label=${t("template.name")} value=${name} required pattern="[A-Za-z0-9._~-]{1,100}" onInput=${(event) => setName(event.currentTarget.value)} /></div>`}
+        ${application ? null : html`<div class="option"><span class="label">${t("template.name")}</span><input aria-label=${t("template.name")} value=${name} required pattern=${NAME} onInput=${(event) => setName(event.currentTarget.value)} /></div>`}
         <textarea class="document" aria-label=${t("applications.document")} rows="14" maxlength=${JSAP_CHARS_MAX} spellcheck="false" required value=${text} onInput=${(event) => setText(event.currentTarget.value)}></textarea>
         <${Faults} error=${error} />
         ${answer ? html`<p role="status" class="note">${t("applications.checked")}</p>${answer.warnings.map((one) => html`<p class="failure"><bdi>${cut(one, 400)}</bdi></p>`)}` : null}
@@ -74,7 +74,7 @@ function Details({ name, templates, done }) {
 }
 
 function Application({ one, templates, open, choose, remove, done }) {
-    const shown = one.template ? summaryOf({ name: one.template, summary: one.summary }) : one.summary;
+    const template = templates.find(({ name }) => name === one.template), shown = template && summaryOf(template);
     return html`<li class="item application">
         <div class="line"><h2><bdi>${cut(one.name, 100)}</bdi></h2>
             <span class=${`tag ${STATES[one.state] ?? ""}`}>${Object.hasOwn(STATES, one.state) ? t(`applications.state.${one.state}`) : one.state}</span>

@@ -136,7 +136,7 @@ export function Explain() {
                     <p class="actions"><${Link} view="history" hash=${`#${new URLSearchParams({ iri: ntriples(chain.value.actuator)?.value ?? "" })}`}>${t("view.history")}<//></p>
                     <ol class="chain">${chain.value.links.map((one) => html`<${Step} one=${one} />`)}</ol>`
                 : chain.error ? null : html`<p class="note" role="status">${t("parts.loading")}</p>`}
-                <${Failure} error=${chain.error} />
+                <${Failure} error=${chain.error?.message === error?.message ? null : chain.error} />
             </section>
             ${outcomes.length ? html`<section aria-labelledby="outcomes-title"><h2 id="outcomes-title">${t("explain.newest")}</h2>
                 <ul class="outcomes">${outcomes.map((one) => html`<${Outcome} key=${`${one.record} ${one.actuation}`} one=${one} label=${nameOf(one.actuator)} current=${one.actuation === shown.actuation && one.time === shown.at} choose=${choose} />`)}</ul></section>` : null}

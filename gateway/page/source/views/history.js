@@ -1,5 +1,7 @@
 // What a reading or an actuator was over a day, a week or a month.
-import { getJson } from "../gateway.js";
+import { useState } from "preact/hooks";
+
+import { getJson, request, session } from "../gateway.js";
 import { html } from "../html.js";
 import { Failure, Head, Link, usePolled } from "../parts.js";
 import { Suggestions, useAddress, useNames } from "../picking.js";
@@ -45,8 +47,7 @@ function Figures({ rows }) {
     return rows.length ? html`<dl class="summary">${rows.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>` : null;
 }
 
-function Rows({ answer }) {
-    const isNumber = answer.kind === "number", rows = isNumber ? answer.points : answer.states;
+function Rows({ isNumber, rows }) {
     const names = isNumber ? ["history.time", "history.mean", "history.low", "history.high", "history.readings"] : ["history.from", "history.to", "history.state"];
     const cells = isNumber ? ([time, ...numbers]) => [moment(time), ...numbers.map(numberText)] : (one) => [moment(one.from), moment(one.to), html`<bdi>${cut(one.value, 200)}</bdi>`];
     if (!rows.length) return null;
@@ -72,28 +73,36 @@ function titleOf({ label, name, iri }) {
 
 function Chosen({ search, range, choose }) {
     const { value, error } = usePolled(() => getJson(`history?${search}`), POLL_MS);
+    const [failure, setFailure] = useState(null);
     if (value === null) return error ? html`<${Failure} error=${error} />` : html`<p class="note" role="status">${t("parts.loading")}</p>`;
     const title = titleOf(value), isNumber = value.kind === "number";
-    const empty = !value.points.length && !value.states.length;
-    return html`<${Failure} error=${error} />
+    const states = value.states.length ? value.states : value.reported ?? [], empty = !value.points.length && !states.length;
+    return html`<${Failure} error=${error ?? failure} />
         <h2><bdi>${cut(title, 120)}</bdi>${value.area ? html` <small><bdi>${cut(value.area, 60)}</bdi></small>` : null}</h2>
         <div class="actions" role="group" aria-label=${t("history.range")}>
             ${RANGES.map((one) => html`<button aria-pressed=${one === range} onClick=${() => choose({ range: one })}>${t(`history.${one}`)}</button>`)}
-            <span class="downloads"><a href=${`../history?${search}`}>JSON</a>${isNumber || !empty ? html` <${Csv} search=${search} title=${title} />` : null}</span>
+            <span class="downloads"><a href=${`../history?${search}`}>JSON</a>${isNumber || !empty ? html` <${Csv} search=${search} title=${title} failed=${setFailure} />` : null}</span>
         </div>
         ${empty ? html`<p class="empty">${t("history.nothing")}</p>` : html`<${Timeline} answer=${value} label=${t("history.chart", { name: title })} />`}
-        <${Figures} rows=${isNumber ? figuresOf(value) : lengthsOf(value.states)} />
+        <${Figures} rows=${isNumber ? figuresOf(value) : lengthsOf(states)} />
         <${Gaps} gaps=${value.gaps} />
         ${value.complete_since && value.complete_since > value.since ? html`<p class="note">${t("history.begins", { time: moment(value.complete_since) })}</p>` : null}
-        <${Rows} answer=${value} />
-        <p class="actions"><${Link} view="logbook" hash=${`#${new URLSearchParams({ device: value.iri })}`}>${t("history.logbook")}<//></p>`;
+        <${Rows} isNumber=${isNumber} rows=${isNumber ? value.points : states} />
+        ${session.operator ? html`<p class="actions"><${Link} view="logbook" hash=${`#${new URLSearchParams({ device: value.iri })}`}>${t("history.logbook")}<//></p>` : null}`;
 }
 
 // CSV is the same address with another format, so a script fetches it.
-function Csv({ search, title }) {
+function Csv({ search, title, failed }) {
     const save = async (event) => {
         event.preventDefault();
-        const answer = await fetch(new URL(`../history?${search}`, location.href), { headers: { Accept: "text/csv" }, credentials: "same-origin" });
+        let answer;
+        try {
+            answer = await request(`history?${search}`, { accept: "text/csv" });
+        } catch (error) {
+            failed(error);
+            return;
+        }
+        failed(null);
         const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(await answer.blob()), download: `${title}.csv` });
         link.click();
         setTimeout(() => URL.revokeObjectURL(link.href), 10_000);

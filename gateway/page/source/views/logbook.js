@@ -98,7 +98,7 @@ function Filters({ asked, change }) {
     const given = FILTERS.filter((name) => asked[name]);
     const [open, setOpen] = useState(given.length > 0);
     return html`<details class="filters" open=${open} onToggle=${(event) => setOpen(event.currentTarget.open)}>
-        <summary>${t("logbook.filter")}${given.length ? ` (${given.map((name) => cut(asked[name], 40)).join(", ")})` : ""}</summary>
+        <summary>${t("logbook.filter")}${given.length ? ` (${given.map((name) => (name === "kind" && KINDS.includes(asked.kind) ? t(`logbook.kind.${asked.kind}`) : cut(asked[name], 40))).join(", ")})` : ""}</summary>
         <div class="fields">
             ${["device", "room", "application", "person"].map((name) => html`<label>${t(`logbook.${name}`)} <input name=${name} list=${KIND_OF[name] ? `names-${name}` : null} value=${asked[name]} onChange=${changed} autocomplete="off" spellcheck="false" /></label>`)}
             <label>${t("logbook.kind")} <select name="kind" value=${asked.kind} onChange=${changed}><option value="">${t("logbook.all")}</option>${KINDS.map((kind) => html`<option value=${kind}>${t(`logbook.kind.${kind}`)}</option>`)}</select></label>

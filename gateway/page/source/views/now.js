@@ -91,7 +91,7 @@ function Actuator({ one, now }) {
     const row = useRef(null), part = usePart(row, one, !kind && (!shown || isNumber(shown) || one.property === COLOUR));
     const control = part && (isSlider(part) || isColour(part));
     return html`<li class="row actuator" ref=${row}>
-        <span class="name">${one.desired
+        <span class="name">${one.desired && session.operator
             ? html`<${InView} view="explain" hash=${`#${new URLSearchParams({ actuation: one.iri })}`} title=${cut(one.iri)} label=${one.label} more=${t("now.why")} />`
             : html`<${InView} view="history" hash=${`#${new URLSearchParams({ iri: one.iri })}`} title=${cut(one.iri)} label=${one.label} more=${t("now.history")} />`}</span>
         <span class="states">${one.refused ? html`<span class="tag bad" title=${cut(one.refused)}>${t("now.refused")}</span>`

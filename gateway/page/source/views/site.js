@@ -264,17 +264,29 @@ export class Site {
     }
 
     // An actuator and the only reading of what it controls, of the same device, are one row.
-    join(actuator, card) {
-        const of = (iri) => this.indexes.hosts.all(iri).map((row) => row.platform.value);
-        const found = card.streams.filter((stream) => actuator.property && stream.property === actuator.property
-            && of(stream.sensor).some((one) => actuator.places.includes(one)));
-        if (found.length !== 1 || !found[0].value || found[0].nil) return;
-        const [stream] = found;
-        card.streams.splice(card.streams.indexOf(stream), 1);
-        actuator.time ??= stream.time;
-        actuator.unconfirmed ||= !actuator.reported && stream.unconfirmed;
-        actuator.reported ??= stream.value;
-        actuator.differs = Boolean(actuator.desired && !sameState(actuator.desired, actuator.reported));
+    join(card) {
+        const { hosts } = this.indexes, wanted = new Set(card.actuators.map(({ property }) => property).filter(Boolean));
+        const found = new Map(), joined = new Set(); // found: platform and property -> readings
+        for (const stream of card.streams) {
+            if (!wanted.has(stream.property)) continue;
+            for (const { platform } of hosts.all(stream.sensor)) {
+                const key = `${platform.value} ${stream.property}`;
+                if (!found.has(key)) found.set(key, new Set());
+                found.get(key).add(stream);
+            }
+        }
+        for (const actuator of card.actuators) {
+            const some = actuator.places.map((one) => found.get(`${one} ${actuator.property}`) ?? []).filter(({ size }) => size);
+            if (!some.length || some[0].size > 1) continue;
+            const alike = new Set(some.flatMap((each) => Array.from(each))), [stream] = alike;
+            if (alike.size !== 1 || joined.has(stream) || !stream.value || stream.nil) continue;
+            joined.add(stream);
+            actuator.time ??= stream.time;
+            actuator.unconfirmed ||= !actuator.reported && stream.unconfirmed;
+            actuator.reported ??= stream.value;
+            actuator.differs = Boolean(actuator.desired && !sameState(actuator.desired, actuator.reported));
+        }
+        if (joined.size) card.streams = card.streams.filter((stream) => !joined.has(stream));
     }
 
     // The features with what belongs to them; those with problems first.
@@ -298,7 +310,7 @@ export class Site {
             card(shared ?? places[0] ?? "").actuators.push(actuator);
         }
         for (const one of cards.values()) {
-            for (const actuator of one.actuators) this.join(actuator, one);
+            if (one.actuators.length) this.join(one);
             for (const stream of one.streams) {
                 const label = this.label(stream.stream) || this.label(stream.sensor) || this.label(stream.property);
                 stream.name = labelWithin(label, one.title) || localName(stream.property) || t("now.value");

@@ -63,6 +63,19 @@ async def history(addresses: Addresses, **parameters: Any) -> dict[str, Any]:
     return dict(answer.json)
 
 
+async def test_the_logbook_says_of_which_device_a_part_is(gateway: Addresses) -> None:
+    await site(gateway)
+    state = (
+        f"{_PREFIXES} INSERT DATA {{ <urn:sensor/s> rdfs:label 'state' . <urn:hall> sosa:hosts <urn:sensor/s> . "
+        "<urn:observation/s> sosa:madeBySensor <urn:sensor/s> ; sosa:hasFeatureOfInterest <urn:hall> }"
+    )
+    assert (await update(gateway, state)).status == 200
+    await put(gateway, "urn:observation/s", "sosa:hasSimpleResult", "true")
+    entries = (await ask(gateway, "/logbook")).json["entries"]
+    assert entries[0]["text"] == "Hall state: true"
+    assert any("Küche lamp" in one["text"] and "Küche Küche" not in one["text"] for one in entries)
+
+
 async def test_a_reading_is_found_by_its_words_and_by_its_iris(gateway: Addresses) -> None:
     await site(gateway)
     found = await history(gateway, name="küche temperature")
