@@ -56,7 +56,8 @@ class HistoryRequests:
         subject = await self._subject(iri, name, caller)
         readable = self._runner.access(caller).read
         newest = self._runner.log.tail.acknowledged
-        wanted = ChartRange(subject.term, since_us, until_us, points, readable, newest, subject.sources)
+        now_us = since_1970_us(self._runner.log.clock.wall())
+        wanted = ChartRange(subject.term, since_us, until_us, points, readable, newest, now_us, subject.sources)
         chart = msgspec.json.decode(await self._runner.past.chart(wanted, caller))
         headers = {"Cache-Control": "no-store", "Vary": "Accept"}
         if media_type == _CSV:

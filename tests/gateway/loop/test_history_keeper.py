@@ -28,7 +28,7 @@ async def write(runner: Runner, count: int, first: int = 0) -> None:
 
 def chart(data: Path, clock: FakeClock) -> Chart:
     now = since_1970_us(clock.now)
-    found = chart_of(data, ChartRange("<urn:o>", now - 10**9, now + 10**6, 100, EVERY, (9, 0)))
+    found = chart_of(data, ChartRange("<urn:o>", now - 10**9, now + 10**6, 100, EVERY, (9, 0), now))
     assert found is not None
     return found
 
