@@ -43,7 +43,7 @@ class DataFolder:
         """Makes and locks the folder. Raises ConfigurationError when it cannot be used or another gateway has it."""
         log, snapshots = self.path / "log", self.path / "snapshots"
         try:
-            for folder in (self.path, log, snapshots, self.path / "damaged", self.path / "history"):
+            for folder in (self.path, log, snapshots, self.path / "damaged"):
                 self._disk.make_folder(folder)
             self._lock = _lock_file(self.path / "lock")
         except OSError as error:
