@@ -40,6 +40,7 @@ _LABELLED = (
     f"?x <{v.IN_AREA}> ?s",
     f"?s <{v.LIVE_OBSERVATION}> ?x",
     f"?s <{v.MADE_BY_SENSOR}> ?x",
+    f"?x <{v.MADE_BY_SENSOR}> ?s",
 )
 # The readings of the model "latest" and the streams of the model "event" have sensor, property and feature.
 QUERY = (
@@ -106,6 +107,7 @@ class Subjects:
         name = self._name(feature) or self._name(host)
         property_name = self._name(property_)
         label = self.labels.get(described) or self.labels.get(sensor or "") or f"{name} {property_name}".strip()
+        label = label or self._name(described)
         return Subject(
             term=about,
             is_actuator=False,
@@ -181,7 +183,7 @@ class Subjects:
         exact, wanted = " ".join(text.casefold().split()), comparable(text)
         some = [one for one in self.all if one.label.casefold() == exact]
         some = some or [one for one in self.all if comparable(one.label) == wanted]
-        some = some or [one for one in self.all if _has_words(self._words(one), wanted)]
+        some = some or [one for one in self.all if wanted and _has_words(self._words(one), wanted)]
         if len(some) == 1:
             return some[0]
         if some:

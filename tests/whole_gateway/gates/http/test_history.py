@@ -117,6 +117,21 @@ async def test_a_name_of_several_or_of_none_is_refused_with_those_that_exist(gat
         assert answer.status == 400 and reason in answer.body.decode(), answer.body.decode()
 
 
+async def test_a_reading_is_called_like_its_sensor_or_its_iri(gateway: Addresses) -> None:
+    await site(gateway)
+    text = f"""{_PREFIXES} INSERT DATA {{
+      <urn:observation/a> sosa:hasSimpleResult 3 ; sosa:madeBySensor <urn:sensor/a> .
+      <urn:sensor/a> rdfs:label "Sonde =1+1 \\u001B[2J" .
+      <urn:observation/b> sosa:hasSimpleResult 4 ; sosa:madeBySensor <urn:sensor/b> }}"""
+    assert (await update(gateway, text)).status == 200
+    found = await history(gateway, name="sonde")
+    assert (found["iri"], found["label"]) == ("urn:observation/a", "Sonde =1+1 \\u001B[2J")
+    assert (await history(gateway, iri="urn:observation/b"))["label"] == "urn:observation/b"
+    for name in ("", " "):
+        answer = await ask(gateway, "/history", name=name)
+        assert answer.status == 404 and "urn:observation/b" in answer.body.decode()
+
+
 async def test_a_chart_is_csv_where_that_is_asked_for(gateway: Addresses) -> None:
     await site(gateway)
     answer = await ask(gateway, "/history", headers={"Accept": "text/csv"}, name="küche temperature")
