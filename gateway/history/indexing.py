@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.gateway.history.series_index import (
@@ -72,7 +73,10 @@ def next_step(data: Path) -> tuple[IndexStep, bytes]:
     if not made:
         return IndexStep("", False, obsolete), b""
     name = f"{made[0].indexed.epoch}-{made[0].indexed.first:012d}-{made[-1].indexed.last:012d}.idx"
-    return IndexStep(name, True, [one for one in obsolete if one != name]), _index_bytes(made)
+    content = _index_bytes(made)
+    if len(content) > INDEX_BYTES_MAX:  # nothing would read it; its charts read the segments
+        content = _index_bytes([_SegmentTable(replace(table.indexed, whole=False), []) for table in made])
+    return IndexStep(name, True, [one for one in obsolete if one != name]), content
 
 
 class _SegmentTable(NamedTuple):

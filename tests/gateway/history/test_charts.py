@@ -459,3 +459,17 @@ def test_what_has_a_source_and_no_value_has_no_chart(tmp_path: Path) -> None:
     term = literal(iso(log.clock.now), datatype=f"{XSD}dateTime")
     log.append(QuadDelta((), (Quad(BROKER, f"<{v.SINCE}>", term, None),), ()))
     assert log.chart(STATE, *lately(log, HOUR_US), sources=(BROKER,)) is None
+
+
+def test_an_index_that_would_be_too_large_leads_to_the_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (indexing, series_index):
+        monkeypatch.setattr(module, "INDEX_BYTES_MAX", 2_000)
+    log = Log(tmp_path)
+    chance = random.Random(1)
+    for _ in range(200):
+        log.clock.advance(1)
+        log.put(STATE, chance.randbytes(20).hex())
+    whole = log.chart(STATE, *lately(log, HOUR_US))
+    log.seal()
+    assert index(tmp_path) == 1 and index(tmp_path) == 0  # it is not made again and again
+    assert log.chart(STATE, *lately(log, HOUR_US)) == whole is not None
