@@ -83,12 +83,12 @@ class HistoryRequests:
         last = asked.number("last", ENTRIES_MAX) or ENTRIES_DEFAULT
         device, room = asked.text("device"), asked.text("room")
 
-        def named(subjects: Subjects) -> tuple[set[Term] | None, dict[Term, str]]:
+        def terms_and_labels(subjects: Subjects) -> tuple[set[Term] | None, dict[Term, str]]:
             asked_for = ((device, subjects.about), (room, subjects.in_room))
             some = [find(text) for text, find in asked_for if text is not None]
             return set.intersection(*some) if some else None, subjects.labels_of_all()
 
-        about, labels = await self._look_up(named, caller)
+        about, labels = await self._look_up(terms_and_labels, caller)
         wanted = LogbookRange(
             newest=self._runner.log.tail.acknowledged,
             since=iso(moment_of_us(since_us)),
