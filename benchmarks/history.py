@@ -77,7 +77,9 @@ def history(effort: Effort, out: Path, progress: Progress) -> dict[str, Any]:
             taken = []
             for _ in range(5):
                 begun = time.process_time()
-                chart = chart_of(data, ChartRange(_subject(0), until - span * _DAY_US, until, 1_500, EVERY, (1, last)))
+                chart = chart_of(
+                    data, ChartRange(_subject(0), until - span * _DAY_US, until, 1_500, EVERY, (1, last), until)
+                )
                 taken.append((time.process_time() - begun) * 1000)
             assert chart is not None and chart.points
             charts[f"{span} d"] = statistics.median(taken)

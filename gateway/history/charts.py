@@ -37,11 +37,14 @@ SCANNED_BYTES_MAX = 16 * 1024 * 1024
 """Bytes of segments without an index, and of those whose readings are told singly, that a chart reads, each."""
 BEFORE_MAX = 2_000
 """Segments before the range in which the value at its begin is looked for."""
+BEHIND_MAX = 24
+"""Segments before the range that are read whatever is known: where the clock was set back, others are behind them."""
 
 
 class ChartRange(msgspec.Struct, frozen=True):
     """subject: of the series; sources: what its readings come through. readable: the graphs whose values may be told.
-    points: how many points or intervals at most. newest: the last record that may be shown."""
+    points: how many points or intervals at most. newest: the last record that may be shown. now_us: until when what is
+    known now lasts."""
 
     subject: Term
     since_us: int
@@ -49,6 +52,7 @@ class ChartRange(msgspec.Struct, frozen=True):
     points: int
     readable: Graphs
     newest: Place
+    now_us: int
     sources: tuple[Term, ...] = ()
 
 
@@ -84,27 +88,26 @@ def chart_of(data: Path, wanted: ChartRange) -> Chart | None:
     """The chart of a range; None if the log has no value of the subject that may be told. Raises ChangeLogError."""
     found = _Values(data, wanted)
     found.load()
-    if not found.changes and not found.buckets:
+    if not found.changes.keys() - {SOURCE}:
         return None
     actuator = bool(found.changes.keys() & {DESIRED, REPORTED})
     if READING in found.changes and not actuator and found.numeric:
         step_s, points = found.points()
         timeline = found.timeline(READING)
-        gaps = [*found.breaks(), *_without_value(timeline, wanted), *found.unconfirmed_spans(timeline)]
+        gaps = [*found.breaks(), *_without_value(timeline, found.end_us), *found.unconfirmed_spans(timeline)]
         return Chart("number", step_s, points, [], None, _gap_rows(gaps, wanted), found.complete_since())
     role = DESIRED if actuator else READING
     timeline = found.timeline(role)
-    gaps = [*found.breaks(), *_without_value(timeline, wanted)]
+    gaps = [*found.breaks(), *_without_value(timeline, found.end_us)]
     reported = None
     if actuator:
         reports = found.timeline(REPORTED)
         gaps += found.unconfirmed_spans(reports)
-        reported = _state_rows(reports, wanted)
+        reported = _state_rows(reports, wanted, found.end_us)
     else:
         gaps += found.unconfirmed_spans(timeline)
-    return Chart(
-        "state", 0, [], _state_rows(timeline, wanted), reported, _gap_rows(gaps, wanted), found.complete_since()
-    )
+    states = _state_rows(timeline, wanted, found.end_us)
+    return Chart("state", 0, [], states, reported, _gap_rows(gaps, wanted), found.complete_since())
 
 
 @dataclass
@@ -148,7 +151,8 @@ class _Indexes:
 
 
 class _Values:
-    """The values of a range. changes: by role, with the last one before the range; buckets: of numbers."""
+    """The values of a range. changes: by role, with the last one before the range; buckets: of numbers. end_us: of the
+    range, or until when what is known now lasts."""
 
     def __init__(self, data: Path, wanted: ChartRange) -> None:
         self._wanted = wanted
@@ -165,6 +169,7 @@ class _Values:
         self._single: list[tuple[int, float]] = []
         self._single_parts: list[_ReadSegment] = []
         self.numeric = False
+        self.end_us = wanted.until_us
         self._before = 0
         graphs = [name for name in wanted.readable.names or () if name is not None]
         roles = (READING, DESIRED, REPORTED)
@@ -185,6 +190,8 @@ class _Values:
             if not self._read_part(segment):
                 break
         self._parts.reverse()
+        # Where the clock was set back, there are records of later than now.
+        self.end_us = min(wanted.until_us, max(wanted.now_us, *(part.end_us for part in self._parts), 0))
         for some in self.changes.values():
             some.sort(key=lambda change: change[0])
         self._read_single()
@@ -210,7 +217,7 @@ class _Values:
         if not part.begin_us or to_us >= self._from_us:
             return True
         self._before += 1
-        return not self._begin_is_known() and self._before < BEFORE_MAX
+        return self._before <= BEHIND_MAX or (not self._begin_is_known() and self._before < BEFORE_MAX)
 
     def _begin_is_known(self) -> bool:
         """Whether the value at the begin of the range is known, or is not asked for."""
@@ -244,7 +251,12 @@ class _Values:
             return
         part.begin_us, part.end_us = found.begin_us, found.end_us
         part.breaks, part.damage = found.breaks, found.damage
-        self._take(part, (series for key, series in found.series.items() if key in self._keys))
+        some = [series for key, series in found.series.items() if key in self._keys]
+        for series in some:
+            if not series.complete:
+                times = [change[0] for change in series.changes] + [bucket[0] * BUCKET_US for bucket in series.buckets]
+                part.breaks.append(LogBreak(max(times) + 1, part.end_us, "one segment has too many values"))
+        self._take(part, some)
 
     def _take(self, part: _ReadSegment, series: Iterable[SegmentSeries]) -> None:
         newest = not self.changes.keys() & {READING}
@@ -338,7 +350,7 @@ class _Values:
             before_us = part.end_us or before_us
         for number, part in enumerate(self._parts):
             before_us = next((one.end_us for one in reversed(self._parts[:number]) if one.end_us), 0)
-            after_us = next((one.begin_us for one in self._parts[number + 1 :] if one.begin_us), self._wanted.until_us)
+            after_us = next((one.begin_us for one in self._parts[number + 1 :] if one.begin_us), self.end_us)
             if part.pending:
                 found.append(UnknownSpan(before_us, after_us, "pending"))
             elif part.damage:
@@ -357,11 +369,11 @@ class _Values:
             if value is None or reason or not number or timeline[number - 1][1] is None:
                 continue
             end = bisect_left(ends, at_us)
-            found.append(UnknownSpan(at_us, ends[end] if end < len(ends) else self._wanted.until_us, "unconfirmed"))
+            found.append(UnknownSpan(at_us, ends[end] if end < len(ends) else self.end_us, "unconfirmed"))
         for at_us, value, reason in timeline:
             if reason == RETAINED and value is not None:
                 end = bisect_right(ends, at_us)
-                found.append(UnknownSpan(at_us, ends[end] if end < len(ends) else self._wanted.until_us, "unconfirmed"))
+                found.append(UnknownSpan(at_us, ends[end] if end < len(ends) else self.end_us, "unconfirmed"))
         return found
 
     def complete_since(self) -> str | None:
@@ -383,17 +395,17 @@ def _has(series: Iterable[SegmentSeries], subject: Term) -> bool:
 # --- states ---------------------------------------------------------------------------------------------------
 
 
-def _without_value(timeline: Sequence[Change], wanted: ChartRange) -> Iterator[UnknownSpan]:
+def _without_value(timeline: Sequence[Change], known_until_us: int) -> Iterator[UnknownSpan]:
     for number, (at_us, value, reason) in enumerate(timeline):
         if value is None and reason:
-            end = next((change[0] for change in timeline[number + 1 :][:1]), wanted.until_us)
+            end = next((change[0] for change in timeline[number + 1 :][:1]), known_until_us)
             yield UnknownSpan(at_us, end, "no value", reason)
 
 
-def _stays(timeline: Sequence[Change], wanted: ChartRange) -> list[Stay]:
+def _stays(timeline: Sequence[Change], wanted: ChartRange, known_until_us: int) -> list[Stay]:
     """The states of a range, each until the next one."""
     found: list[Stay] = []
-    ends = [change[0] for change in timeline[1:]] + [wanted.until_us]
+    ends = [change[0] for change in timeline[1:]] + [known_until_us]
     for (at_us, value, _), end_us in zip(timeline, ends, strict=False):
         begin_us, end_us = max(at_us, wanted.since_us), min(end_us, wanted.until_us)
         if value is None or end_us <= begin_us:
@@ -433,11 +445,11 @@ def _merge_short(stays: list[Stay], wanted: ChartRange) -> list[Stay]:
     return found[-count:]
 
 
-def _state_rows(timeline: Sequence[Change], wanted: ChartRange) -> list[dict[str, Any]]:
+def _state_rows(timeline: Sequence[Change], wanted: ChartRange, known_until_us: int) -> list[dict[str, Any]]:
     return [
         {"from": _time(one.begin_us), "to": _time(one.end_us), "value": one.value}
         | ({"changes": one.changes} if one.changes > 1 else {})
-        for one in _merge_short(_stays(timeline, wanted), wanted)
+        for one in _merge_short(_stays(timeline, wanted, known_until_us), wanted)
     ]
 
 

@@ -42,7 +42,7 @@ _RETAINED = literal("retained")
 _SUGGESTED_MAX = 10
 # The state wanted of an actuator has either name (`adapters/devices/desired.py`); the second is that of the papers'
 # street.
-STATES = frozenset(f"<{name}>" for name in (v.DESIRED_STATE, v.HAS_STATUS))
+_STATES = frozenset(f"<{name}>" for name in (v.DESIRED_STATE, v.HAS_STATUS))
 _OUTCOMES = frozenset(f"<{name}>" for name in (v.SENT_TIME, v.RESULT_TIME, v.REFUSED))
 
 
@@ -116,7 +116,7 @@ class Explainer:
             desired = self._newest_desired(actuator, until)
             if desired is None:
                 raise self._unknown(actuator, until)
-            state = desired_state(desired, actuator)
+            state = _desired_state(desired, actuator)
             return Explanation(actuator, state, "", self._not_acknowledged(desired, actuator))
         found = _asserted_values(outcome, actuation)
         acknowledged = any(name in _added_values(outcome, actuation) for name in (v.SENT_TIME, v.RESULT_TIME))
@@ -132,7 +132,7 @@ class Explainer:
         newer = self._newest_desired(actuator, until, after)
         # A wish since then that the device has not answered: without it, the chain would end in a state that nobody
         # wants any more.
-        if newer is not None and desired_state(newer, actuator) != state:
+        if newer is not None and _desired_state(newer, actuator) != state:
             links += self._not_acknowledged(newer, actuator)[-1:]
         links += self._doubtful_report(actuator, until)
         return Explanation(actuator, state, cause, links)
@@ -142,7 +142,7 @@ class Explainer:
         links = self._up_to(record, actuator)
         if record.cause is not None and record.cause.id.startswith(BY_HAND_ORIGIN):
             return links
-        return [*links, _waiting(record, desired_state(record, actuator))]
+        return [*links, _waiting(record, _desired_state(record, actuator))]
 
     def newest(self, count: int) -> list[Outcome]:
         """The last outcomes of all actuators, newest first. Raises ChangeLogError."""
@@ -205,7 +205,7 @@ class Explainer:
             followed = exactly
 
         def sets(record: Record) -> bool:
-            desired = desired_state(record, actuator)
+            desired = _desired_state(record, actuator)
             wanted = desired is not None and state in (None, desired)
             # With a place, the order of the log is enough. Without one, a state that was set after the sending is not
             # what was sent.
@@ -222,7 +222,7 @@ class Explainer:
             time=record.ts,
             trusted=record.trusted,
             record=label(place_of(record)),
-            state=desired_state(record, actuator) or state,
+            state=_desired_state(record, actuator) or state,
             doubt=doubt,
         )
         return [*self._up_to(record, actuator), notified], place_of(record)
@@ -231,13 +231,13 @@ class Explainer:
         """The newest record that set the desired state."""
 
         def sets(record: Record) -> bool:
-            return desired_state(record, actuator) is not None and (until is None or moment(record.ts) <= until)
+            return _desired_state(record, actuator) is not None and (until is None or moment(record.ts) <= until)
 
         return self._history.latest(actuator, sets, after)
 
     def _up_to(self, record: Record, actuator: Term) -> list[ChainLink]:
         """The links up to a record that set the desired state, with its own."""
-        state, before = desired_state(record, actuator), former_state(record, actuator)
+        state, before = _desired_state(record, actuator), _former_state(record, actuator)
         return [
             *reversed(list(self._origins(record))),
             msgspec.structs.replace(own_link(record), state=state, before=before),
@@ -399,14 +399,23 @@ def outcomes_of(record: Record) -> Iterator[Outcome]:
         )
 
 
-def desired_state(record: Record, actuator: Term) -> Term | None:
+def desired_states(quads: Iterable[Quad]) -> dict[Term, Term]:
+    """By actuator."""
     # One record may set two values, by a mistake in an application. The largest, so that the answer is the same each
     # time.
-    return max((quad.o for quad in record.a if quad.s == actuator and quad.p in STATES), default=None)
+    found: dict[Term, Term] = {}
+    for quad in quads:
+        if quad.p in _STATES:
+            found[quad.s] = max(found.get(quad.s, ""), quad.o)
+    return found
 
 
-def former_state(record: Record, actuator: Term) -> Term | None:
-    return max((quad.o for quad in record.d if quad.s == actuator and quad.p in STATES), default=None)
+def _desired_state(record: Record, actuator: Term) -> Term | None:
+    return desired_states(record.a).get(actuator)
+
+
+def _former_state(record: Record, actuator: Term) -> Term | None:
+    return desired_states(record.d).get(actuator)
 
 
 def _time(found: Mapping[str, Term], name: str) -> datetime | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.gateway.history.series_index import (
@@ -44,16 +45,16 @@ class IndexStep(msgspec.Struct, frozen=True):
 def next_step(data: Path) -> tuple[IndexStep, bytes]:
     """The next file of the folder with its content: of the newest segments that have none, or a merged one."""
     sealed = {segment.begin: segment for segment in segments(data / "log") if segment.is_sealed}
-    opened: dict[IndexFile, SeriesIndex] = {}
+    usable: dict[IndexFile, int] = {}  # with the number of its segments; their contents would fill the memory
     indexed: set[Place] = set()
     for file in index_files(data):
         with suppress(ValueError):
-            index = SeriesIndex(file.path)
-            some = [one for one in index.head.segments if one.begin in sealed]
+            covered = SeriesIndex(file.path).head.segments
+            some = [one for one in covered if one.begin in sealed]
             if some and all(_is_current(one, sealed[one.begin]) for one in some):
-                opened[file] = index
+                usable[file] = len(covered)
                 indexed.update(one.begin for one in some)
-    needed = {file.path.name for file in opened}
+    needed = {file.path.name for file in usable}
     folder = data / FOLDER
     obsolete = sorted({path.name for path in folder.iterdir()} - needed) if folder.is_dir() else []
     missing = [segment for begin, segment in sealed.items() if begin not in indexed]
@@ -64,15 +65,18 @@ def next_step(data: Path) -> tuple[IndexStep, bytes]:
             with suppress(ChangeLogError, OSError):  # its charts say that it cannot be read, or it is gone
                 made.append(_table_of(segment, epoch_ends.get(segment.name.epoch)))
     if not made:
-        run = _mergeable([file for file, index in opened.items() if len(index.head.segments) == 1])
+        run = _mergeable([file for file, count in usable.items() if count == 1])
         try:
-            made = [_table_in(opened[file]) for file in run]
+            made = [_table_in(SeriesIndex(file.path)) for file in run]
         except ValueError:  # one of them is damaged, and made again
             return IndexStep("", True, sorted({*obsolete, *(file.path.name for file in run)})), b""
     if not made:
         return IndexStep("", False, obsolete), b""
     name = f"{made[0].indexed.epoch}-{made[0].indexed.first:012d}-{made[-1].indexed.last:012d}.idx"
-    return IndexStep(name, True, [one for one in obsolete if one != name]), _index_bytes(made)
+    content = _index_bytes(made)
+    if len(content) > INDEX_BYTES_MAX:  # nothing would read it; its charts read the segments
+        content = _index_bytes([_SegmentTable(replace(table.indexed, whole=False), []) for table in made])
+    return IndexStep(name, True, [one for one in obsolete if one != name]), content
 
 
 class _SegmentTable(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Literal, get_args
 
 import msgspec
@@ -21,7 +22,7 @@ from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.terms import Quad, Term, lexical
 from lamplighter.gateway.clock import moment
 from lamplighter.gateway.history.chain_texts import assertion_text, by_text, origin_text
-from lamplighter.gateway.history.explanation import STATES, desired_state, former_state, outcomes_of, own_link
+from lamplighter.gateway.history.explanation import desired_states, outcomes_of, own_link
 from lamplighter.gateway.history.names import Names, plain
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log.reader import CheckedLines, Segment, ends
@@ -119,7 +120,8 @@ def logbook_of(history: History, wanted: LogbookRange, names: Names) -> Logbook:
             scanned += 1
             # Where the clock was set back, later records have earlier times, so the search goes on for a while.
             if wanted.since <= record.ts <= wanted.until:
-                entries += [entry for entry in writer.entries(record) if _is_wanted(entry, record, wanted)]
+                some = (entry for entry in writer.entries(record) if _is_wanted(entry, record, wanted))
+                entries += islice(some, ENTRIES_MAX)  # a record may have an actuator in each of its quads
             elif record.ts < wanted.since and record.trusted:
                 return Logbook(entries, None, lines.complete_since())
             if len(entries) >= wanted.last or scanned >= SCANNED_MAX:
@@ -216,8 +218,7 @@ class _EntryWriter:
             yield self._entry(record, "update", _begin(origin_text(own_link(record), self._names)))
 
     def _commit(self, record: Record) -> Iterator[LogbookEntry]:
-        for actuator in dict.fromkeys(quad.s for quad in record.a if quad.p in STATES):
-            yield self._switch(record, actuator)
+        yield from self._switches(record)
         for outcome in outcomes_of(record):
             name = self._names.term(outcome.actuator)
             state = None if outcome.state is None else self._names.term(outcome.state)
@@ -230,12 +231,21 @@ class _EntryWriter:
                 text = f"{self._names.term(quad.s)} {_DEVICE_TEXTS[quad.p].get(value, f'is {plain(value)}')}"
                 yield self._entry(record, "device", text, quad.s, value)
 
-    def _switch(self, record: Record, actuator: Term) -> LogbookEntry:
-        state, before = desired_state(record, actuator), former_state(record, actuator)
-        assert state is not None
+    def _switches(self, record: Record) -> Iterator[LogbookEntry]:
+        states = desired_states(record.a)
+        if not states:
+            return
+        former = desired_states(record.d)
+        application, reason = self._reason(record)
+        for actuator, state in states.items():
+            yield self._switch(record, actuator, (former.get(actuator), state), application, reason)
+
+    def _switch(
+        self, record: Record, actuator: Term, states: tuple[Term | None, Term], application: str, reason: str
+    ) -> LogbookEntry:
+        before, state = states
         name, value = self._names.term(actuator), self._names.term(state)
         was = None if before is None else self._names.term(before)
-        application, reason = self._reason(record)
         by = by_text(own_link(record))
         if record.cause is not None and record.cause.id.startswith(BY_HAND_ORIGIN):
             text = f"{name} was switched by hand to {value}"

@@ -36,7 +36,7 @@ FOLDER = "history"
 VERSION = 1
 BUCKET_US = 600_000_000
 SERIES_MAX = 10_000  # of a segment
-CHANGES_MAX = 1_000  # of a series in a segment; buckets as well
+CHANGES_MAX = 1_000  # of a series in a segment; buckets as well; a scan for one chart has only the next limit
 ENTRIES_MAX = 200_000  # changes and buckets of all series in a segment
 RAW_MAX = 20_000  # single numbers of a series that a scan keeps
 INDEX_BYTES_MAX = 16 * 1024 * 1024
@@ -123,10 +123,12 @@ class IndexedSeries(msgspec.Struct, array_like=True):
 
 
 class _Collector:
-    """Takes samples in the order of the log. span: times of numbers that are kept singly, for one chart."""
+    """Takes samples in the order of the log. changes_max: of a series; span: times of numbers that are kept singly, for
+    one chart."""
 
-    def __init__(self, span: tuple[int, int] | None) -> None:
+    def __init__(self, changes_max: int, span: tuple[int, int] | None) -> None:
         self.found = SegmentValues(breaks=[], series={})
+        self._changes_max = changes_max
         self._span = span
         self._last: dict[str, tuple[str | None, str, int]] = {}  # value, reason, returns of sources before it
         self._returns = self._entries = 0
@@ -168,7 +170,7 @@ class _Collector:
 
     def _has_room(self, series: SegmentSeries, count: int) -> bool:
         self._entries += 1
-        series.complete = series.complete and count < CHANGES_MAX and self._entries <= ENTRIES_MAX
+        series.complete = series.complete and count < self._changes_max and self._entries <= ENTRIES_MAX
         return series.complete
 
 
@@ -182,7 +184,7 @@ def values_of(
     """What a segment has, read from its records. end: as for `CheckedLines`. subjects: only these; newest: the last
     record that may be shown; span: times of numbers that are kept singly. Raises ChangeLogError."""
     lines = CheckedLines(segment, end)
-    collector = _Collector(span)
+    collector = _Collector(CHANGES_MAX if subjects is None else ENTRIES_MAX, span)
     found = collector.found
     wanted = None if subjects is None else [subject.encode() for subject in subjects]
     first = last = b""

@@ -1,17 +1,20 @@
-"""What readings and actuators are called: the one that a person means, and the labels of all. Pure."""
+"""What readings and actuators are called: the one that a person means, and the labels of all. Pure.
+
+Names are compared as `devices.directory` does it, which knows devices, parts and rooms: readings have no label of their
+own, and are meant by words of what they are about.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 
 import msgspec
 
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, UnknownResourceError
 from lamplighter.engine.terms import Term, lexical
 from lamplighter.gateway.history.explanation import full_iri
-from lamplighter.gateway.texts import cut, printable
+from lamplighter.gateway.texts import comparable, cut, nearest, printable
 from lamplighter.ontology import vocabulary as v
 
 LISTED_MAX = 10
@@ -37,6 +40,7 @@ _LABELLED = (
     f"?x <{v.IN_AREA}> ?s",
     f"?s <{v.LIVE_OBSERVATION}> ?x",
     f"?s <{v.MADE_BY_SENSOR}> ?x",
+    f"?x <{v.MADE_BY_SENSOR}> ?s",
 )
 # The readings of the model "latest" and the streams of the model "event" have sensor, property and feature.
 QUERY = (
@@ -103,6 +107,7 @@ class Subjects:
         name = self._name(feature) or self._name(host)
         property_name = self._name(property_)
         label = self.labels.get(described) or self.labels.get(sensor or "") or f"{name} {property_name}".strip()
+        label = label or self._name(described)
         return Subject(
             term=about,
             is_actuator=False,
@@ -180,20 +185,21 @@ class Subjects:
         UnknownResourceError, MalformedRequestError where several are meant."""
         if (found := self.by_iri(text)) is not None:
             return found
-        wanted = text.casefold().strip()
-        exact = [one for one in self.all if wanted == one.label.casefold()]
-        some = exact or [one for one in self.all if all(word in self._words(one) for word in wanted.split())]
+        exact, wanted = " ".join(text.casefold().split()), comparable(text)
+        some = [one for one in self.all if one.label.casefold() == exact]
+        some = some or [one for one in self.all if comparable(one.label) == wanted]
+        some = some or [one for one in self.all if wanted and _has_words(self._words(one), wanted)]
         if len(some) == 1:
             return some[0]
         if some:
             raise _several(text, some)
-        near = get_close_matches(wanted, [one.label.casefold() for one in self.all], LISTED_MAX, 0.5)
-        names = [one.label for one in self.all if one.label.casefold() in near] or [one.label for one in self.all]
+        labels = [one.label for one in self.all]
+        names = nearest(text, labels) or labels
         raise UnknownResourceError(f"no reading or actuator is called {text[:100]!r}; {_name_list(names)}")
 
     def _words(self, one: Subject) -> str:
         parts = (one.label, one.name, one.area, one.property_name, lexical(one.iri).removeprefix(self._base))
-        return " ".join(parts).casefold()
+        return comparable(" ".join(parts))
 
     def about(self, text: str) -> set[Term]:
         """All IRIs of the device, feature or part that a text names: of its readings, their streams, and actuators.
@@ -209,17 +215,21 @@ class Subjects:
             term = f"<{full_iri(text, self._base)}>"
         except ConfigurationError:
             term = ""
-        wanted = text.casefold().strip()
+        wanted = comparable(text)
         found = []
         known: set[str] = set()
         for one in self.all:
             terms, names = named(one)
             known.update(filter(None, names))
-            if term in terms or wanted in (name.casefold() for name in names if name):
+            if term in terms or wanted in (comparable(name) for name in names if name):
                 found.append(one)
         if not found:
             raise UnknownResourceError(f"nothing is called {text[:100]!r}; {_name_list(known)}")
         return {term for one in found for term in (*one.iris, one.host, one.feature) if term}
+
+
+def _has_words(words: str, wanted: str) -> bool:
+    return all(word in words for word in wanted.split())
 
 
 def _several(text: str, found: Sequence[Subject]) -> MalformedRequestError:

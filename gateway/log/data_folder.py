@@ -50,7 +50,7 @@ class DataFolder:
         """Makes and locks the folder. Raises ConfigurationError when it cannot be used or another gateway has it."""
         log, snapshots = self.path / "log", self.path / "snapshots"
         try:
-            for folder in (self.path, log, snapshots, self.path / "damaged", self.path / "history"):
+            for folder in (self.path, log, snapshots, self.path / "damaged"):
                 self._disk.make_folder(folder)
                 os.scandir(folder).close()  # a closed one, as root restores it, is named here
             self._lock = _lock_file(self.path / "lock")

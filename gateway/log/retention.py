@@ -36,8 +36,10 @@ def shipped_place(data: Path) -> tuple[int, int]:
 
 
 def used_bytes(data: Path) -> int:
-    folders = ("log", "snapshots", "damaged", "history")
-    return sum(_size(path) for folder in folders for path in (data / folder).iterdir())
+    used = sum(_size(path) for folder in ("log", "snapshots", "damaged") for path in (data / folder).iterdir())
+    with contextlib.suppress(FileNotFoundError):  # it is made when it is needed
+        used += sum(map(_size, (data / "history").iterdir()))
+    return used
 
 
 def evictable(data: Path) -> Iterator[Segment]:

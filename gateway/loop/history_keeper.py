@@ -62,6 +62,7 @@ class HistoryKeeper:
         found = _decode(head)
         disk, folder = self._log.disk, self._log.data / FOLDER
         if found.name:
+            disk.make_folder(folder)  # not at the start, which has to work on a full or broken disk
             await self._in_thread(disk.write_file, folder / found.name, [content])
         for name in found.obsolete:
             disk.remove(folder / name)

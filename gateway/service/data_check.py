@@ -29,7 +29,7 @@ def check_data(settings: Settings, data: Path, unit: UnitView, faults: list[str]
     if not unit.may_write(data):
         faults.append(f"data folder {unwritable(data, unit)}, or leave gateway.data as it was")
         return
-    folders = [data, *(data / name for name in ("log", "snapshots", "damaged"))]
+    folders = [data, *(data / name for name in ("log", "snapshots", "damaged", "history"))]
     if settings.security.enabled:
         folders.append((data / settings.security.socket_folder).resolve())
     for folder in folders:
@@ -63,8 +63,8 @@ def check_data(settings: Settings, data: Path, unit: UnitView, faults: list[str]
     wanted = settings.log.bytes_max - _bytes(data)
     if free < wanted:
         notes.append(
-            f"free disk space: {_megabytes(free)} at {existing}, and log, snapshots and damaged files may grow by "
-            f"{_megabytes(wanted)} more (log.bytes_max); lower log.bytes_max, or free space"
+            f"free disk space: {_megabytes(free)} at {existing}, and log, snapshots, index and damaged files may grow "
+            f"by {_megabytes(wanted)} more (log.bytes_max); lower log.bytes_max, or free space"
         )
 
 
@@ -73,7 +73,7 @@ def _foreign(data: Path) -> list[Path]:
     if not data.exists() or data.stat().st_uid != os.geteuid():
         return []  # systemd gives all of it to the service's user
     found = [data / name for name in ("identity", "lock")]
-    for folder in (data / name for name in ("log", "snapshots", FOLDER)):
+    for folder in (data / name for name in ("log", "snapshots", "history", FOLDER)):
         found.append(folder)
         with contextlib.suppress(OSError):
             found += sorted(folder.iterdir())
@@ -101,7 +101,7 @@ def _existing(path: Path) -> Path:
 
 def _bytes(data: Path) -> int:
     used = 0
-    for name in ("log", "snapshots", "damaged"):
+    for name in ("log", "snapshots", "damaged", "history"):
         with contextlib.suppress(OSError):  # a gateway removes files meanwhile
             used += sum(file.stat().st_size for file in (data / name).iterdir())
     return used

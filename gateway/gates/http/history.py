@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -14,6 +15,7 @@ from lamplighter.engine.errors import ConfigurationError, MalformedRequestError
 from lamplighter.engine.terms import Term, lexical
 from lamplighter.gateway.clock import iso, moment_of_us, since_1970_us
 from lamplighter.gateway.gates.http.answers import JSON, JsonAnswer
+from lamplighter.gateway.gates.http.calls import RequestTurns
 from lamplighter.gateway.gates.http.negotiation import negotiate
 from lamplighter.gateway.gates.http.parameters import Parameters, UrlParameters, parameters
 from lamplighter.gateway.gates.http.sparql import select
@@ -31,7 +33,9 @@ LOGBOOK = Parameters(
     ("since", "until", "device", "room", "application", "person", "before", "last"), repeated=("kind",)
 )
 FACTS_BYTES_MAX = 64 * 1024 * 1024  # of what the dataset has about readings and actuators
+AT_ONCE_MAX, WAITING_MAX = 2, 64  # requests that look into it
 SINCE_DEFAULT = "24h"
+_Found = TypeVar("_Found")
 _CSV = "text/csv"
 _EVER = "9999"
 _BACK = re.compile(r"([0-9]{1,6})(s|min|h|d|w)")
@@ -43,6 +47,7 @@ class HistoryRequests:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
+        self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
     async def history(self, request: Request, caller: Caller) -> Response:
         """The values of one reading or actuator. Who may read its graph may see them."""
@@ -56,7 +61,8 @@ class HistoryRequests:
         subject = await self._subject(iri, name, caller)
         readable = self._runner.access(caller).read
         newest = self._runner.log.tail.acknowledged
-        wanted = ChartRange(subject.term, since_us, until_us, points, readable, newest, subject.sources)
+        now_us = since_1970_us(self._runner.log.clock.wall())
+        wanted = ChartRange(subject.term, since_us, until_us, points, readable, newest, now_us, subject.sources)
         chart = msgspec.json.decode(await self._runner.past.chart(wanted, caller))
         headers = {"Cache-Control": "no-store", "Vary": "Accept"}
         if media_type == _CSV:
@@ -75,11 +81,14 @@ class HistoryRequests:
             raise MalformedRequestError("before: write a record with its epoch, such as 1/17: the next of a page")
         since_us, until_us = time_range(asked, self._runner, "1970-01-01T00:00:00Z")
         last = asked.number("last", ENTRIES_MAX) or ENTRIES_DEFAULT
-        subjects = await subjects_of(self._runner, caller)
-        about: set[Term] | None = None
-        for name, find in (("device", subjects.about), ("room", subjects.in_room)):
-            if (text := asked.text(name)) is not None:
-                about = find(text) if about is None else about & find(text)
+        device, room = asked.text("device"), asked.text("room")
+
+        def terms_and_labels(subjects: Subjects) -> tuple[set[Term] | None, dict[Term, str]]:
+            asked_for = ((device, subjects.about), (room, subjects.in_room))
+            some = [find(text) for text, find in asked_for if text is not None]
+            return set.intersection(*some) if some else None, subjects.labels_of_all()
+
+        about, labels = await self._look_up(terms_and_labels, caller)
         wanted = LogbookRange(
             newest=self._runner.log.tail.acknowledged,
             since=iso(moment_of_us(since_us)),
@@ -92,25 +101,27 @@ class HistoryRequests:
             application=asked.text("application") or "",
             client=asked.text("person") or "",
         )
-        found = await self._runner.past.logbook(wanted, subjects.labels_of_all(), caller)
+        found = await self._runner.past.logbook(wanted, labels, caller)
         return Response(found, media_type=JSON, headers={"Cache-Control": "no-store"})
 
     async def _subject(self, iri: str | None, name: str | None, caller: Caller) -> Subject:
-        subjects = await subjects_of(self._runner, caller)
         if name is not None:
-            return subjects.by_name(name)
+            return await self._look_up(lambda subjects: subjects.by_name(name), caller)
         assert iri is not None
         try:
             whole = full_iri(iri, self._runner.settings.gateway.base_iri)
         except ConfigurationError as error:
             raise MalformedRequestError(f"iri: {error}") from error
-        return subjects.by_iri(iri) or without_description(whole)
+        return await self._look_up(lambda subjects: subjects.by_iri(iri), caller) or without_description(whole)
 
-
-async def subjects_of(runner: Runner, caller: Caller) -> Subjects:
-    """What the caller may know of readings and actuators."""
-    rows = await select(runner, caller, QUERY, FACTS_BYTES_MAX)
-    return await asyncio.to_thread(Subjects, list(rows), runner.settings.gateway.base_iri)
+    async def _look_up(self, find: Callable[[Subjects], _Found], caller: Caller) -> _Found:
+        """What is found among the readings and actuators that the caller may know of. Raises QueueFullError while too
+        many wait."""
+        base = self._runner.settings.gateway.base_iri
+        async with self._turns.turn(caller):
+            rows = await select(self._runner, caller, QUERY, FACTS_BYTES_MAX)
+            # Of a large site, each step takes too long for the loop.
+            return await asyncio.to_thread(lambda: find(Subjects(rows, base)))
 
 
 def time_range(asked: UrlParameters, runner: Runner, default: str) -> tuple[int, int]:
@@ -162,8 +173,4 @@ def _csv(chart: dict[str, Any]) -> str:
     if chart["kind"] != "number":
         columns = ("from", "to", "state", "changes")
         found = [(one["from"], one["to"], one["value"], one.get("changes", 1)) for one in chart["states"]]
-    return (
-        ",".join(columns)
-        + "\r\n"
-        + csv_text([dict(zip(columns, row, strict=True)) for row in found]).partition("\n")[2]
-    )
+    return csv_text([dict(zip(columns, row, strict=True)) for row in found], columns)

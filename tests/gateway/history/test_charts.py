@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import pairwise
@@ -77,7 +76,7 @@ class Log:
 
     def chart(self, subject: Term, since_us: int, until_us: int, points: int = 1_500, **more: Any) -> Chart | None:
         place = self.log.epoch, self.log.sequence
-        members = {"readable": EVERY, "newest": place, **more}
+        members = {"readable": EVERY, "newest": place, "now_us": self.now_us, **more}
         return chart_of(self.data, ChartRange(subject, since_us, until_us, points, **members))
 
 
@@ -92,6 +91,7 @@ def index(data: Path, steps: int = 1_000) -> int:
     for number in range(steps):
         step, content = next_step(data)
         if step.name:
+            (data / FOLDER).mkdir(exist_ok=True)
             (data / FOLDER / step.name).write_bytes(content)
         for name in step.obsolete:
             (data / FOLDER / name).unlink()
@@ -159,10 +159,9 @@ def expected_states(log: Log, since_us: int, until_us: int) -> list[dict[str, st
 def indexes(log: Log, chance: random.Random) -> Iterator[str]:
     """The index in each state in which a start, a kill or damage may leave it."""
     folder = log.data / FOLDER
-    yield "none"
-    shutil.rmtree(folder)
     yield "no folder, as of an older version"
     folder.mkdir()
+    yield "none"
     index(log.data, 1)
     yield "a part"
     index(log.data)
@@ -297,6 +296,7 @@ def test_what_a_killed_upkeep_left_is_removed_and_made_again(tmp_path: Path) -> 
     for _ in range(3):
         log.put(NUMBER, 1.0)
         log.seal()
+    (tmp_path / FOLDER).mkdir()
     (tmp_path / FOLDER / "1-000000000001-000000000001.idx.new").write_bytes(b"half")
     index(tmp_path)
     assert [path.suffix for path in (tmp_path / FOLDER).iterdir()] == [".idx"]
@@ -389,3 +389,87 @@ def test_a_value_has_its_result_time_unless_that_is_ahead(tmp_path: Path, ahead_
         assert chart is not None and chart.points[0][0] == iso(used)
 
     each_index(log, check)
+
+
+def test_a_chart_has_all_changes_of_a_segment_with_more_than_its_index_takes(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    for number in range(series_index.CHANGES_MAX + 500):
+        log.clock.advance(1)
+        log.put(STATE, f"s{number}")
+    log.clock.advance(1)
+
+    def check() -> None:
+        chart = log.chart(STATE, *lately(log, HOUR_US), points=charts.POINTS_MAX)
+        assert chart is not None and not chart.gaps
+        assert [one["value"] for one in chart.states] == [value for _, value in log.events[STATE]]
+
+    each_index(log, check)
+
+
+def test_changes_that_no_scan_takes_are_told_as_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series_index, "ENTRIES_MAX", 10)
+    log = Log(tmp_path)
+    for number in range(20):
+        log.clock.advance(1)
+        log.put(STATE, f"s{number}")
+    log.clock.advance(1)
+    chart = log.chart(STATE, *lately(log, HOUR_US))
+    assert chart is not None and [one["value"] for one in chart.states] == [f"s{number}" for number in range(10)]
+    [gap] = chart.gaps
+    assert gap["reason"] == "lost" and chart.states[-1]["to"] == gap["from"]
+
+
+def test_nothing_is_known_of_the_future(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.put(LAMP, "ON", f"<{v.DESIRED_STATE}>")
+    log.put(STATE, None)
+    log.clock.advance(60)
+
+    def check() -> None:
+        now = iso(log.clock.now)
+        lamp = log.chart(LAMP, log.now_us - HOUR_US, log.now_us + HOUR_US)
+        state = log.chart(STATE, log.now_us - HOUR_US, log.now_us + HOUR_US)
+        assert lamp is not None and [one["to"] for one in lamp.states] == [now]
+        assert state is not None and [one["to"] for one in state.gaps] == [now]
+
+    each_index(log, check)
+
+
+def test_values_behind_segments_of_a_clock_that_was_wrong_are_found(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    begin_us = log.now_us
+    log.put(NUMBER, 1.0)
+    log.seal()
+    log.clock.step(timedelta(days=-300))
+    log.put(NUMBER, 2.0)
+    log.seal()
+    log.clock.step(timedelta(days=300))
+    log.clock.advance(60)
+    log.put(NUMBER, 3.0)
+
+    def check() -> None:
+        chart = log.chart(NUMBER, begin_us - HOUR_US, log.now_us)
+        assert chart is not None and [point[1] for point in chart.points] == [1.0, 3.0]
+
+    each_index(log, check)
+
+
+def test_what_has_a_source_and_no_value_has_no_chart(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    term = literal(iso(log.clock.now), datatype=f"{XSD}dateTime")
+    log.append(QuadDelta((), (Quad(BROKER, f"<{v.SINCE}>", term, None),), ()))
+    assert log.chart(STATE, *lately(log, HOUR_US), sources=(BROKER,)) is None
+
+
+def test_an_index_that_would_be_too_large_leads_to_the_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (indexing, series_index):
+        monkeypatch.setattr(module, "INDEX_BYTES_MAX", 2_000)
+    log = Log(tmp_path)
+    chance = random.Random(1)
+    for _ in range(200):
+        log.clock.advance(1)
+        log.put(STATE, chance.randbytes(20).hex())
+    whole = log.chart(STATE, *lately(log, HOUR_US))
+    log.seal()
+    assert index(tmp_path) == 1 and index(tmp_path) == 0  # it is not made again and again
+    assert log.chart(STATE, *lately(log, HOUR_US)) == whole is not None

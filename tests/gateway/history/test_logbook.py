@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from lamplighter.engine.change_log import Cause, Gap, Timer
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.terms import XSD, Quad, literal
 from lamplighter.gateway.history import logbook
+from lamplighter.gateway.history.explanation import desired_states
 from lamplighter.gateway.history.logbook import LabelledNames, Logbook, LogbookEntry, LogbookRange, logbook_of
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log import entries
@@ -142,3 +144,23 @@ def test_reasons_in_many_segments_are_looked_for_in_a_few(tmp_path: Path, monkey
     monkeypatch.setattr(logbook, "LOOKED_UP_MAX", 0)
     found = page(tmp_path, kinds=frozenset({"switch"})).entries
     assert [one.text for one in found][-1] == "Application motion light switched Hall lamp to ON"
+
+
+def test_a_record_with_many_actuators_has_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = opened(tmp_path, FakeClock())
+    lamps = [f"<urn:lamp/{number}>" for number in range(10_000)]
+    quads = tuple(Quad(lamp, DESIRED, literal("ON"), None) for lamp in lamps)
+    log.append(entries.commit(QuadDelta((), quads, ()), Cause("application", "party/on/switch", 1)))
+    log.sync(always=True)
+    walked: list[int] = []
+
+    def counted(quads: Sequence[Quad]) -> dict[str, str]:
+        walked.append(len(quads))
+        return desired_states(quads)
+
+    monkeypatch.setattr(logbook, "desired_states", counted)
+    found = page(tmp_path)
+    assert len(found.entries) == logbook.ENTRIES_MAX and found.next is not None
+    [last] = page(tmp_path, about=frozenset({lamps[-1]})).entries
+    assert last.subject == "urn:lamp/9999"
+    assert sum(walked) == 2 * len(lamps)  # once a page: for each entry, it would take longer than a page may

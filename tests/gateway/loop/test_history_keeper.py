@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from lamplighter.engine.access import EVERY
@@ -28,13 +29,13 @@ async def write(runner: Runner, count: int, first: int = 0) -> None:
 
 def chart(data: Path, clock: FakeClock) -> Chart:
     now = since_1970_us(clock.now)
-    found = chart_of(data, ChartRange("<urn:o>", now - 10**9, now + 10**6, 100, EVERY, (9, 0)))
+    found = chart_of(data, ChartRange("<urn:o>", now - 10**9, now + 10**6, 100, EVERY, (9, 0), now))
     assert found is not None
     return found
 
 
 def indexed(data: Path) -> int:
-    return len(list((data / FOLDER).iterdir()))
+    return len(list((data / FOLDER).iterdir())) if (data / FOLDER).exists() else 0
 
 
 async def test_sealed_segments_get_an_index_and_nothing_else_is_done(tmp_path: Path) -> None:
@@ -60,9 +61,9 @@ async def test_a_start_makes_what_an_older_version_or_a_kill_has_not(tmp_path: P
     clock = FakeClock()
     async with recovered_runner(tmp_path, clock, settings=SMALL) as runner:
         await write(runner, 4)
-    (tmp_path / FOLDER).rmdir()
     async with recovered_runner(tmp_path, clock, settings=SMALL) as runner:
         await runner.log_keeper.turn()
+        (tmp_path / FOLDER).mkdir()
         (tmp_path / FOLDER / "1-000000000001-000000000001.idx.new").write_bytes(b"half of it")
         await runner.history_keeper.turn()
         assert indexed(tmp_path) == 1
@@ -82,3 +83,17 @@ async def test_an_index_goes_with_the_segments_that_retention_removes(tmp_path: 
         values = [point[1] for point in chart(tmp_path, clock).points]
         assert values and values[0] > 0 and values[-1] == 11
         assert [gap["reason"] for gap in chart(tmp_path, clock).gaps] == ["removed"]
+
+
+async def test_a_start_does_not_need_the_folder_which_is_made_again_where_it_is_lost(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with recovered_runner(tmp_path, clock, settings=SMALL) as runner:
+        assert not (tmp_path / FOLDER).exists()  # on a full or broken disk it could not be made
+        for number in range(2):
+            await write(runner, 3, 3 * number)
+            await runner.history_keeper.turn()
+            assert indexed(tmp_path) == 1
+            shutil.rmtree(tmp_path / FOLDER)
+        await write(runner, 1, 6)
+        assert runner.log_keeper.used > 0
+        assert [point[1] for point in chart(tmp_path, clock).points] == list(range(7))

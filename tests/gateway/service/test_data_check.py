@@ -66,6 +66,7 @@ def faults(data: Path) -> list[str]:
         (["log"], 0o755, "log", False),  # until its first record
         (["log"], 0o700, "log", True),
         (["snapshots"], 0o700, "snapshots", True),
+        (["history"], 0o755, "history", False),  # without it, the index of values is not kept
         (["home.ndjson.zst"], 0o755, "", False),
         ([], 0o755, "", False),
     ],
@@ -74,6 +75,7 @@ def test_files_of_another_user_are_found_as_a_start_finds_them(
     data: Path, names: list[str], mode: int, first: str, refused: bool
 ) -> None:
     (data / "home.ndjson.zst").touch()
+    (data / "history").mkdir(exist_ok=True)
     for path in data.rglob("*"):
         shutil.chown(path, "nobody")
     for path in (data / name for name in names):

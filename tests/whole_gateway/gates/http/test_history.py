@@ -112,8 +112,10 @@ async def test_a_name_of_several_or_of_none_is_refused_with_those_that_exist(gat
     await site(gateway)
     answer = await ask(gateway, "/history", name="küche")
     assert answer.status == 400 and "Küche temperature" in answer.body.decode() and "Küche lamp" in answer.body.decode()
-    answer = await ask(gateway, "/history", name="kuche temperature")
-    assert answer.status == 404 and "Küche temperature" in answer.body.decode()
+    assert (await history(gateway, name="KUCHE  Temperature"))["iri"] == "urn:stream/t"
+    assert (await ask(gateway, "/logbook", device="kuche")).status == 200
+    answer = await ask(gateway, "/history", name="kuchen temperatur")
+    assert answer.status == 404 and "there are Küche temperature" in answer.body.decode()
     answer = await ask(gateway, "/history", iri="urn:nobody")
     assert answer.status == 404 and "no value of <urn:nobody>" in answer.body.decode()
     for parameters, reason in (
@@ -126,6 +128,21 @@ async def test_a_name_of_several_or_of_none_is_refused_with_those_that_exist(gat
     ):
         answer = await ask(gateway, "/history", **parameters)
         assert answer.status == 400 and reason in answer.body.decode(), answer.body.decode()
+
+
+async def test_a_reading_is_called_like_its_sensor_or_its_iri(gateway: Addresses) -> None:
+    await site(gateway)
+    text = f"""{_PREFIXES} INSERT DATA {{
+      <urn:observation/a> sosa:hasSimpleResult 3 ; sosa:madeBySensor <urn:sensor/a> .
+      <urn:sensor/a> rdfs:label "Sonde =1+1 \\u001B[2J" .
+      <urn:observation/b> sosa:hasSimpleResult 4 ; sosa:madeBySensor <urn:sensor/b> }}"""
+    assert (await update(gateway, text)).status == 200
+    found = await history(gateway, name="sonde")
+    assert (found["iri"], found["label"]) == ("urn:observation/a", "Sonde =1+1 \\u001B[2J")
+    assert (await history(gateway, iri="urn:observation/b"))["label"] == "urn:observation/b"
+    for name in ("", " "):
+        answer = await ask(gateway, "/history", name=name)
+        assert answer.status == 404 and "urn:observation/b" in answer.body.decode()
 
 
 async def test_a_chart_is_csv_where_that_is_asked_for(gateway: Addresses) -> None:
