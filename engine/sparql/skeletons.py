@@ -175,8 +175,8 @@ def _namespaces(prologue: str) -> dict[str, str]:
     """The namespaces by their prefixes; empty if not each declaration is known to be valid."""
     if not _PREFIXES.fullmatch(prologue):
         return {}
-    found = dict(_EACH_PREFIX.findall(prologue))
-    return found if all(_plain(f"<{namespace}x>") for namespace in found.values()) else {}
+    found = _EACH_PREFIX.findall(prologue)
+    return dict(found) if all(_plain(f"<{namespace}x>") for _, namespace in found) else {}
 
 
 def is_canonical(literal: Term) -> bool:
