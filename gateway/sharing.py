@@ -54,7 +54,7 @@ class Steady(asyncio.Event):
     """Set while no step changes the dataset."""
 
     async def wait(self) -> Literal[True]:
-        """Returns while it is set. Those of an event go on even if it was cleared again, behind several steps in a row."""
+        """Returns while it is set. Behind several steps in a row it is cleared again before others go on."""
         while not self.is_set():
             await super().wait()
         return True
