@@ -14,6 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Literal
 
 from lamplighter.engine.sharing import Usage, refusal
 
@@ -47,6 +48,16 @@ class TotalBudget:
             yield
         finally:
             self.usage.add(client, -amount)
+
+
+class Steady(asyncio.Event):
+    """Set while no step changes the dataset."""
+
+    async def wait(self) -> Literal[True]:
+        """Returns while it is set. Behind several steps in a row it is cleared again before others go on."""
+        while not self.is_set():
+            await super().wait()
+        return True
 
 
 class ClientTurns:

@@ -91,7 +91,7 @@ IRREGULAR = re.compile(
     "grown|hidden|laid|met|paid|sought|sold|split|stood|struck|sunk|sworn|thought|torn|worn|wound|asked|owed"
 )
 NO_PARTICIPLES = ("need", "feed", "seed", "embed", "shed")
-HOPS = {"classes with many collaborators": 5, "methods that pass on": 19, "functions named by a participle": 274}
+HOPS = {"classes with many collaborators": 5, "methods that pass on": 19, "functions named by a participle": 273}
 """How many there are. A change that has fewer lowers the number; none may raise it."""
 
 

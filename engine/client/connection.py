@@ -520,13 +520,15 @@ class EngineClient:
         that is to be found."""
         asked, self._asked = self._asked, None
         self._together.clear()
+        known = self._pending.get(asked) if isinstance(asked, int) else None
+        update = known is not None and known.kind == "updates"
         error = RefusedError(
             *("message_refused", 400),
-            f"the connection ended when this request was sent alone, as before among others: {reason}; send it in "
-            "parts, or ask for less",
+            f"the connection ended when this request was sent alone, as before among others: {reason}; "
+            f"{'whether it took effect is not known; ' if update else ''}send it in parts, or ask for less",
         )
-        if isinstance(asked, int) and asked in self._pending:
-            for alias in self._pending[asked].aliases:
+        if known is not None:
+            for alias in known.aliases:
                 self._answer(alias, error)
         elif isinstance(asked, str) and asked in self._subscriptions:
             self._subscriptions[asked].end(error)

@@ -116,10 +116,15 @@ class Cts:
             del self.tables[predicate]
 
     def _hold_path(self, path: PathPredicate) -> None:
-        if path.nodes:
-            self.hold(None, by_object=True)
-        for predicate in path.predicates:
-            self.hold(predicate, by_object=True)
+        held: list[Term | None] = []
+        try:
+            for predicate in (None, *path.predicates) if path.nodes else path.predicates:
+                self.hold(predicate, by_object=True)
+                held.append(predicate)
+        except NotIndexedError:
+            for predicate in held:
+                self.release(predicate)
+            raise
         self._path_uses[path] += 1
         if path not in self.paths:
             relation = self.paths[path] = PathRelation(path, self.tables)

@@ -310,9 +310,14 @@ def parse_update(text: str) -> list[Operation]:
 
 def _only_data(text: str, segments: Sequence[tuple[list[Token], list[Token]]]) -> bool:
     """Whether reading its data checks all of a request: no blank nodes are deleted, or in two operations."""
-    if not all(len(body) > 2 and body[1].is_word("DATA") for _, body in segments):
+    if not all(_begins_data(body) for _, body in segments):
         return False
     return (len(segments) == 1 and segments[0][1][0].is_word("INSERT")) or not _MAY_BE_BLANK.search(text)
+
+
+def _begins_data(body: Sequence[Token]) -> bool:
+    """Whether an operation begins as INSERT DATA or DELETE DATA: what is read in its place is INSERT DATA."""
+    return len(body) > 2 and body[0].is_word("INSERT", "DELETE") and body[1].is_word("DATA") and body[2].text == "{"
 
 
 # Signs of blank nodes, lists and reifiers.

@@ -50,9 +50,10 @@ _PLAIN_IRI = re.compile(
     r"|urn:[a-z0-9]+:[A-Za-z0-9_:-]+)(?:\#[A-Za-z0-9_.-]*)?>"
 )
 # Declarations of prefixes of which the store accepts each; a prologue of nothing else.
-_PREFIX = r"PREFIX\s++((?:[A-Za-z][A-Za-z0-9_-]*+)?):\s*+<([^<>\"{}|^`\\\s]*+)>\s*+"
-_PREFIXES = re.compile(rf"\s*+(?:{_PREFIX})*", re.I)
-_EACH_PREFIX = re.compile(_PREFIX, re.I)
+_SPACE = r"[\x20\t\r\n]"
+_PREFIX = rf"PREFIX{_SPACE}++((?:[A-Za-z][A-Za-z0-9_-]*+)?):{_SPACE}*+<([^<>\"{{}}|^`\\\s]*+)>{_SPACE}*+"
+_PREFIXES = re.compile(rf"{_SPACE}*+(?:{_PREFIX})*", re.I | re.A)
+_EACH_PREFIX = re.compile(_PREFIX, re.I | re.A)
 _PLAIN_STRING = re.compile(r'"[ !#-\[\]-~]*"')
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
 _DECIMAL = re.compile(r"(?:0|[1-9][0-9]{0,11})\.[0-9]{0,5}[1-9]")
@@ -175,8 +176,8 @@ def _namespaces(prologue: str) -> dict[str, str]:
     """The namespaces by their prefixes; empty if not each declaration is known to be valid."""
     if not _PREFIXES.fullmatch(prologue):
         return {}
-    found = dict(_EACH_PREFIX.findall(prologue))
-    return found if all(_plain(f"<{namespace}x>") for namespace in found.values()) else {}
+    found = _EACH_PREFIX.findall(prologue)
+    return dict(found) if all(_plain(f"<{namespace}x>") for _, namespace in found) else {}
 
 
 def is_canonical(literal: Term) -> bool:

@@ -87,9 +87,11 @@ class ClientSink:
         def build(results: Results) -> bytes:
             return first_message(subscription.spuid, results, self._alias, spu_class, keep, reset)
 
-        self._put(results, build, None if keep is None else subscription.spuid, 0)
+        self._put_results(results, build, None if keep is None else subscription.spuid, 0)
 
-    def _put(self, results: Results, written: Callable[[Results], bytes], resumable: str | None, sequence: int) -> None:
+    def _put_results(
+        self, results: Results, written: Callable[[Results], bytes], resumable: str | None, sequence: int
+    ) -> None:
         """Puts a message with results into the outbox. resumable: the spuid of a resumable subscription."""
 
         def build_message() -> Message:
@@ -128,7 +130,7 @@ class ClientSink:
             def build(results: Results) -> bytes:
                 return kind(notification.spuid, notification.sequence, results, self._echoed)
 
-            self._put(results, build, notification.spuid, notification.sequence)
+            self._put_results(results, build, notification.spuid, notification.sequence)
 
     def with_id(self, message: Message, spuid: str, sequence: int) -> Message:
         """A notification of a resumable subscription as it is sent. A gate may add what its clients resume by."""

@@ -49,6 +49,9 @@ QUICK_S, QUICK_REQUESTS_MAX = 0.001, 8
 more."""
 QUICK_MIN, QUICK_MIN_MAX = 100, 10_000
 """Quick syncs in a row that show that the disk is quick; twice as many each time that it was not for as long again."""
+STALL_TIMES = 1000
+"""A sync that held the loop longer than a slice is the last one there for so many times as long: a card may pause for
+seconds every minute."""
 TURNS = 4
 """Iterations of the loop between two tasks: a message passes its socket, its task and its parser in three."""
 
@@ -254,6 +257,7 @@ class GroupEnd:
     appended: int = field(default=0, init=False)  # the last record of the groups before
     _quick: int = field(default=0, init=False)  # quick syncs in a row
     _quick_min: int = field(default=QUICK_MIN, init=False)
+    _in_thread_until: float = field(default=0.0, init=False)  # by perf_counter
 
     def __post_init__(self) -> None:
         self.disk = ThreadPoolExecutor(1, thread_name_prefix="sync")
@@ -273,12 +277,15 @@ class GroupEnd:
             self._queue.counters.syncs += 1
             if log.waits:
                 # A thread takes as much processor time as the disk. A disk that was quick until now may stall, though.
-                if self._quick >= self._quick_min and len(group.releases) <= QUICK_REQUESTS_MAX:
+                quick = self._quick >= self._quick_min and held[0] >= self._in_thread_until
+                if quick and len(group.releases) <= QUICK_REQUESTS_MAX:
                     took = self._sync()
                     timings.group.append((timings.loop_held, took))
                     if took >= QUICK_S:
                         soon = self._quick < 2 * self._quick_min
                         self._quick_min = min(2 * self._quick_min, QUICK_MIN_MAX) if soon else QUICK_MIN
+                        if took >= SLICE_S:
+                            self._in_thread_until = perf_counter() + STALL_TIMES * took
                     if not self._queue.empty:
                         await asyncio.sleep(0)  # others go on between two groups, as while a thread syncs
                 else:  # that does nothing else, so that no other work keeps it waiting

@@ -428,7 +428,7 @@ class Queue:
     async def _try(self, dry_run: DryRun | ParseJob | IndexJob | Breath, lane: OrderedLane, task: Task) -> None:
         error: GatewayError | None = None
         try:
-            await dry_run.run(task.client)
+            await dry_run.perform(task.client)
         except OSError as raised:
             error = StoreError(f"there is no process to try the request in: {raised.strerror}")
         except BaseException as raised:

@@ -29,6 +29,7 @@ from typing import TypeVar
 
 from lamplighter.engine import slices
 from lamplighter.gateway.monitoring.timings import LoopHoldTimer
+from lamplighter.gateway.sharing import Steady
 
 SLICE_S = 0.02
 """How long the loop is held at a time, but for what cannot be interrupted."""
@@ -72,7 +73,7 @@ class TimeSlicer(slices.Slices):
         self._late: str | None = None  # where a slice stopped that took too long
         self._back = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.steady = asyncio.Event()
+        self.steady = Steady()
         """Whether nobody is in the middle of changing the engine."""
         self.steady.set()
         self.between: Callable[[], bool] = lambda: False

@@ -50,7 +50,7 @@ from lamplighter.engine.store.renewal import native_name
 from lamplighter.engine.terms import Term
 from lamplighter.engine.work import in_turn_ms
 from lamplighter.gateway.settings import LimitSettings, QuerySettings
-from lamplighter.gateway.sharing import TotalBudget
+from lamplighter.gateway.sharing import Steady, TotalBudget
 from lamplighter.gateway.workers.fresh_nodes import draw_anew
 
 logger = EventLogger(__name__)
@@ -136,7 +136,7 @@ class Reader:
         took: Callable[[float], None] | None = None,
     ) -> None:
         # Set while no step changes the dataset; a fork outside of a step waits for it.
-        self.steady = asyncio.Event()
+        self.steady = Steady()
         self.steady.set()
         self._took = took
         self._store = None if store is None else store.resolve()
@@ -495,7 +495,7 @@ class Answer:
         self,
         fork: Callable[[], _Child],
         bounds: _Bounds,
-        steady: asyncio.Event,
+        steady: Steady,
         took: Callable[[float], None] | None = None,
     ) -> None:
         self._begun, self._took = perf_counter(), took

@@ -176,7 +176,7 @@ class DryRun:
         # It reads the dataset once at most. A failure says that this one is an exception.
         return shape is not None and shape.linear and self._key not in dry_runs.failed
 
-    async def run(self, client: str = "") -> None:
+    async def perform(self, client: str = "") -> None:
         """client: whose turn it takes. Raises LimitExceededError for a request that the loop must not run."""
         dry_runs, shape = self._dry_runs, self._shape
         async with dry_runs.turns.of(client):
@@ -232,7 +232,7 @@ class IndexJob:
         self._predicate = predicate
         self._by_object = by_object
 
-    async def run(self, client: str = "") -> None:
+    async def perform(self, client: str = "") -> None:
         """client: whose turn it takes."""
         dry_runs, cts = self._dry_runs, self._dry_runs.engine.cts
         async with dry_runs.index_turns.of(client):
@@ -256,7 +256,7 @@ class Breath:
     trial = None
     is_long = False
 
-    run = staticmethod(_breathe)
+    perform = staticmethod(_breathe)
 
     def took(self, seconds: float) -> None:
         """Has nothing to remember."""
@@ -284,7 +284,7 @@ class ParseJob:
     def is_long(self) -> bool:
         return self._next is not None and self._next.is_long
 
-    async def run(self, client: str = "") -> None:
+    async def perform(self, client: str = "") -> None:
         """client: whose turn it takes. Raises RequestError for an invalid text or one that the loop must not run,
         StoreError."""
         request = self._request
@@ -292,7 +292,7 @@ class ParseJob:
             request.operations = await self._dry_runs.parser.operations(request.texts, client)
             self._next = self._dry_runs.of_update(request, self._access, evaluated=self._evaluated)
         if self._next is not None:
-            await self._next.run(client)
+            await self._next.perform(client)
 
     def took(self, seconds: float) -> None:
         """As of a dry run."""

@@ -464,6 +464,9 @@ def one_thread(random: Random, off: Callable[[], bool]) -> Iterator[None]:
         mock.patch("lamplighter.gateway.loop.time_slicer.TimeSlicer.beside", lambda _: nullcontext()),
         mock.patch("lamplighter.gateway.loop.time_slicer.SLICE_S", math.inf),
         mock.patch("lamplighter.gateway.loop.executor.SLICE_S", math.inf),
+        # Some chains sync in a thread, others in the loop, soon or at once.
+        mock.patch("lamplighter.gateway.loop.executor.QUICK_S", math.inf),
+        mock.patch("lamplighter.gateway.loop.executor.GroupEnd._quick_min", random.choice((0, 3, math.inf))),
         mock.patch("lamplighter.gateway.loop.executor.BREATH_S", math.inf),
         mock.patch("lamplighter.gateway.loop.executor.HELD_S", (math.inf,) * len(Priority)),
         mock.patch(

@@ -173,13 +173,13 @@ class LandedSegments:
             self._known = gateway, {}
         known = self._known[1]
         if pack not in known:
-            known[pack] = self._read(gateway, pack, lambda file: {one.filename: one for one in file.infolist()})
+            known[pack] = self._read_pack(gateway, pack, lambda file: {one.filename: one for one in file.infolist()})
         return known[pack]
 
     def _content(self, gateway: str, pack: str, name: str) -> bytes:
-        return bytes(self._read(gateway, pack, lambda file: file.read(name)))
+        return bytes(self._read_pack(gateway, pack, lambda file: file.read(name)))
 
-    def _read(self, gateway: str, pack: str, read: Callable[[zipfile.ZipFile], Any]) -> Any:
+    def _read_pack(self, gateway: str, pack: str, read: Callable[[zipfile.ZipFile], Any]) -> Any:
         try:
             with self._open(gateway, pack) as file, zipfile.ZipFile(file) as content:
                 return read(content)

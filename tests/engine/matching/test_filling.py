@@ -89,6 +89,17 @@ def test_changes_between_two_portions_are_in_the_tables_and_later_ones_too(
             assert not by_object or pairs == {(s, o) for o, ss in (table.po or {}).items() for s in ss}
 
 
+@pytest.mark.parametrize("path", ["(<urn:few>|<urn:p>)+", "<urn:few>/(<urn:few>|<urn:p>)+", "(<urn:few>|<urn:p>)*"])
+def test_a_path_of_which_a_part_is_not_indexed_holds_none_of_the_others(path: str) -> None:
+    engine = loaded()
+    engine.update("INSERT DATA { <urn:a> <urn:few> 1 }")
+    text = f"SELECT * {{ <urn:a> {path} ?o }}"
+    for _ in range(2):
+        with pytest.raises(NotIndexedError):
+            engine.evaluation_of_subscription(text, gradual=True)
+        assert not engine.cts.tables
+
+
 def test_a_failed_update_between_two_portions_leaves_nothing() -> None:
     engine = loaded()
     engine.cts.fill_some(P, by_object=False)

@@ -9,7 +9,7 @@ from lamplighter.engine.errors import (
     UnsupportedRequestError,
 )
 from lamplighter.engine.matching.lutt import ANY, EVERYTHING, TriplePattern
-from lamplighter.engine.sparql.requests import parse_query, subscribable
+from lamplighter.engine.sparql.requests import parse_query, parse_update, subscribable
 from tests.support.signatures import signature
 from tests.support.tables import each_row
 
@@ -239,3 +239,24 @@ def test_a_text_that_oxigraph_might_cut_elsewhere_is_not_given_to_it(
 def test_a_form_that_only_oxigraph_reads_is_refused() -> None:
     with pytest.raises(RequestSyntaxError, match="no space between"):
         parse_query("PREFIX e: <x:> DESCRIBEe:a")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FOO DATA { <x:a> <x:b> <x:c> }",
+        "DATA DATA { <x:a> <x:b> <x:c> }",
+        "CLEAR DATA { <x:a> <x:b> <x:c> }",
+        "LOAD DATA { }",
+        "INSERT DATA { <x:a> <x:b> <x:c> } ; CREATE DATA { }",
+        "INSERT DATA <x:a> { <x:a> <x:b> <x:c> }",
+        "INSERT DATA { <x:a> <x:b> <x:c> } WHERE { }",
+        "INSERT DATA { <x:a> <x:b> <x:c> } { <x:a> <x:b> <x:d> }",
+        "DELETE DATA { <x:a> <x:b> <x:c> } INSERT DATA { <x:a> <x:b> <x:d> }",
+        "INSERT DATA { <x:a> <x:b> ?c }",
+        "INSERT DATA { <x:a> <x:b> <x:c>",
+    ],
+)
+def test_what_only_looks_like_an_update_with_data_is_refused_with_its_position(text: str) -> None:
+    with pytest.raises(RequestSyntaxError, match=r"line 1, column \d+"):
+        parse_update(text)

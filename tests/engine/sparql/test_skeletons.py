@@ -308,6 +308,10 @@ def test_long_values_are_exact_by_plan_too() -> None:
         "prefix x: <http://x.example/a#> PREFIX : <urn:b:>",
         "PREFIX x: <http://x.example/a> PREFIX x: <http://x.example/b/>",
         "PREFIX x: <a/> BASE <http://x.example/>",
+        "PREFIX x: <a/> PREFIX x: <http://x.example/>",
+        "PREFIX x: <http://x.example/>\u00a0",
+        "PREFIX\u2028x: <http://x.example/>",
+        "PREF\u0131X x: <http://x.example/>",
         "BASE <http://x.example/> PREFIX x: <a/>",
         "PREFIX x: <http://x.example/a/../>",
         "PREFIX x: <http://X.example/%41/> PREFIX y-z: <http://y.example/>",
@@ -324,7 +328,7 @@ def test_long_values_are_exact_by_plan_too() -> None:
 )
 def test_a_prefixed_name_is_what_the_store_makes_of_it(prologue: str) -> None:
     for name in ("x:a", "x:", ":a", ":", "x:a-b", "x:a_1", "X:a", "y:a", "y-z:a", "x:1", "x:é"):
-        text = f"{prologue} INSERT DATA {{ <urn:s> <urn:p> {name} }}"
+        text = f"{prologue} INSERT DATA {{ <http://s> <http://p> {name} }}"
         try:
             expected: object = canonical(prologue, name)
         except GatewayError as error:

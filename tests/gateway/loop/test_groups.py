@@ -123,6 +123,36 @@ async def test_the_loop_syncs_for_few_requests_while_the_disk_is_quick(
         assert runner.timings.sync.count == runner.counters.syncs
 
 
+async def test_behind_a_disk_that_stalled_for_long_the_loop_does_not_sync_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "QUICK_S", math.inf)
+    monkeypatch.setattr(executor, "STALL_TIMES", math.inf)
+    disk = NotedThreads()
+    log = LogWriter(tmp_path, FakeClock(), "fsync", disk)
+    log.open()
+    runner = Runner(Settings(), log)
+    runner.recover()
+    numbers = itertools.count()
+
+    async def commits(count: int) -> list[bool]:
+        for _ in range(count):
+            await commit(runner, insert(next(numbers)))
+        return disk.take()
+
+    async with running(runner):
+        await idle(runner)
+        await commits(executor.QUICK_MIN)
+        assert await commits(1) == [True]
+        for name in ("QUICK_S", "SLICE_S"):
+            monkeypatch.setattr(executor, name, 0.0)
+        assert await commits(1) == [True], "nobody knows before that it stalls"
+        monkeypatch.setattr(executor, "QUICK_S", math.inf)
+        count = 3 * executor.QUICK_MIN
+        assert await commits(count) == [False] * count, "it may stall every minute"
+        assert runner.counters.syncs == runner.timings.sync.count
+
+
 async def test_nothing_is_told_before_a_sync_by_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "QUICK_S", math.inf)
     told: list[bool] = []

@@ -100,10 +100,10 @@ def between(monkeypatch: pytest.MonkeyPatch, commit: Callable[[], Any]) -> Itera
     """Something is committed behind each dry run, before the turn. Counts dry runs, evaluations in the loop, and forks
     for which others wait. Everything is tried."""
     seen = Counter[str]()
-    run, native, try_here = DryRun.run, quad_store.query_native, Reader.try_here
+    perform, native, try_here = DryRun.perform, quad_store.query_native, Reader.try_here
 
     async def tried(self: DryRun, client: str = "") -> None:
-        await run(self, client)
+        await perform(self, client)
         seen["dry runs"] += 1
         await commit()
 
@@ -117,7 +117,7 @@ def between(monkeypatch: pytest.MonkeyPatch, commit: Callable[[], Any]) -> Itera
 
     with monkeypatch.context() as patched:
         patched.setattr(DryRuns, "risky", lambda self, text: True)
-        patched.setattr(DryRun, "run", tried)
+        patched.setattr(DryRun, "perform", tried)
         patched.setattr(quad_store, "query_native", evaluated)
         patched.setattr(Reader, "try_here", here)
         yield seen

@@ -113,6 +113,34 @@ async def test_loop_and_work_take_turns_and_are_never_at_it_together(sliced: Tim
     assert all("loop" in pair for pair in pairwise(log))
 
 
+async def test_whoever_waits_for_the_end_of_a_step_does_not_come_into_the_middle_of_the_next(
+    sliced: TimeSlicer,
+) -> None:
+    inside = threading.Event()
+
+    def work() -> None:
+        inside.set()
+        for _ in range(5):
+            sliced.pause()
+        inside.clear()
+
+    found: list[bool] = []
+
+    async def wait() -> None:
+        await sliced.steady.wait()
+        found.append(inside.is_set())
+
+    async def steps() -> None:
+        for _ in range(3):
+            await sliced.run(work)
+
+    stepping = asyncio.create_task(steps())
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(wait())
+    await asyncio.gather(stepping, waiting)
+    assert found == [False]
+
+
 async def test_upkeep_has_its_turns_between_two_slices_and_the_loop_between_two_turns(sliced: TimeSlicer) -> None:
     log: list[str] = []
     owed = 0

@@ -131,11 +131,12 @@ async def test_texts_that_grow_in_a_where_without_patterns_are_given_up(dry_runs
     for _ in range(8):
         text = f'REPLACE({text}, ".", "$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0")'
     with pytest.raises(LimitExceededError):
-        await of_update(dry_runs, f"INSERT {{ <http://s> <http://q> ?n }} WHERE {{ BIND(STRLEN({text}) AS ?n) }}").run()
+        long = of_update(dry_runs, f"INSERT {{ <http://s> <http://q> ?n }} WHERE {{ BIND(STRLEN({text}) AS ?n) }}")
+        await long.perform()
 
 
 async def test_a_text_that_has_passed_is_not_tried_again(few: DryRuns) -> None:
-    await of_update(few, CHAIN).run()
+    await of_update(few, CHAIN).perform()
     assert of_update(few, CHAIN).has_passed
     assert few.runs == 1
 
@@ -145,7 +146,7 @@ async def test_what_is_remembered_of_long_texts_is_short(few: DryRuns) -> None:
         return f"# {'long ' * 100_000}{number}\n{CHAIN}"
 
     for number in range(2):
-        await of_update(few, text(number), UsingGraphs((f"<http://{'g' * 100_000}>",))).run()
+        await of_update(few, text(number), UsingGraphs((f"<http://{'g' * 100_000}>",))).perform()
         assert of_update(few, text(number), UsingGraphs((f"<http://{'g' * 100_000}>",))).has_passed
     assert not of_update(few, text(2), UsingGraphs((f"<http://{'g' * 100_000}>",))).has_passed
     assert not of_update(few, text(0), UsingGraphs(("<http://g>",))).has_passed
@@ -155,7 +156,7 @@ async def test_what_is_remembered_of_long_texts_is_short(few: DryRuns) -> None:
 
 async def test_a_shape_passes_as_a_whole_whatever_its_subjects_and_objects_are(few: DryRuns) -> None:
     text = "INSERT {{ <http://{0}> <http://q> 1 }} WHERE {{ <http://{0}> <http://p> ?o . ?o <http://none>+ ?x }}"
-    await of_update(few, text.format("s1")).run()
+    await of_update(few, text.format("s1")).perform()
     assert of_update(few, text.format("s2")).has_passed
     assert not of_update(few, text.format("s2").replace("http://none", "http://p")).has_passed, "another predicate"
     assert not of_update(few, text.format("s2") + " ; " + CHAIN).has_passed, "another operation"
@@ -167,7 +168,7 @@ async def test_requests_at_different_times_have_one_shape(few: DryRuns) -> None:
         "INSERT {{ <http://{0}> <http://q> ?t }}"
         " WHERE {{ <http://{0}> <http://p> ?o . ?o <http://none>+ ?x BIND(NOW() AS ?t) }}"
     )
-    await of_update(few, text.format("s1")).run()
+    await of_update(few, text.format("s1")).perform()
     assert of_update(few, text.format("s2")).has_passed
 
 
@@ -180,7 +181,7 @@ async def test_what_is_risky_is_tried_each_time(dry_runs: DryRuns) -> None:
     for number in range(3):
         dry_run = of_update(dry_runs, text.format(1, 2 + number // 2))
         assert not dry_run.has_passed
-        await dry_run.run()
+        await dry_run.perform()
         assert dry_run.has_passed and dry_run.trial is not None
         assert dry_runs.runs == number + 1
 
@@ -192,11 +193,11 @@ async def test_what_is_subtracted_stays_as_it_is(dry_runs: DryRuns) -> None:
         " ?c <http://p> ?d . ?e <http://p> ?f . ?e <http://n>* ?g }}"
     )
     with pytest.raises(LimitExceededError, match=r"limits\.evaluation_ms_max = 200"):
-        await of_update(dry_runs, text.format(1)).run()
+        await of_update(dry_runs, text.format(1)).perform()
 
 
 async def test_what_takes_too_long_in_the_loop_has_to_pass_again(few: DryRuns) -> None:
-    await of_update(few, CHAIN).run()
+    await of_update(few, CHAIN).perform()
     of_update(few, CHAIN).took(0.79)
     assert of_update(few, CHAIN).has_passed
     of_update(few, CHAIN).took(0.81)
@@ -208,7 +209,7 @@ async def test_an_operation_is_tried_on_what_those_before_it_leave(dry_runs: Dry
     dry_runs.engine.update("CLEAR ALL")
     text = f"{triples(1000)} ; {PRODUCT}"
     with pytest.raises(LimitExceededError, match=r"limits\.evaluation_ms_max"):
-        await of_update(dry_runs, text).run()
+        await of_update(dry_runs, text).perform()
     assert dry_runs.engine.quad_count == 0, "a trial has no effect"
 
 
