@@ -74,9 +74,8 @@ class ApplicationRequests:
         facts = self._facts().get(name)
         if facts is None:
             raise self._unknown(name)
-        return JsonAnswer(
-            {**facts, **await self._document(name), "delayed": self._runner.declarations.pending(name)}, headers=HEADERS
-        )
+        delayed = await self._runner.declarations.pending(name)
+        return JsonAnswer({**facts, **await self._document(name), "delayed": delayed}, headers=HEADERS)
 
     async def store(
         self,
@@ -126,7 +125,7 @@ class ApplicationRequests:
             "name": name,
             "removed": True,
             "record": label(place),
-            "delayed": self._runner.declarations.pending(name),
+            "delayed": await self._runner.declarations.pending(name),
         }
         return JsonAnswer(members, headers=HEADERS)
 
