@@ -19,7 +19,7 @@ def lacking_settings(settings: Settings, file: str, made: MadeApplication) -> li
     return notes
 
 
-def lacking_permissions(settings: Settings, made: MadeApplication) -> list[str]:
+def permission_notes(settings: Settings, made: MadeApplication) -> list[str]:
     """Why its commands would not be sent, as rules of the dataset; those of files need no permission."""
     topics = [str(table["topic"]) for kind, table in made.tables.items() if kind == "command"]
     return [f"warning: {not_permitted(topic)}" for topic in topics if not permits(settings.mqtt.commands, topic)]
