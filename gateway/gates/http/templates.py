@@ -74,7 +74,7 @@ class TemplateRequests:
         """Raises QueueFullError while too many requests wait, UnknownResourceError; otherwise as
         `ApplicationRequests.store`."""
         from lamplighter.gateway.templates.catalogue import TEMPLATES, profile_text
-        from lamplighter.gateway.templates.notes import permission_notes, lacking_settings
+        from lamplighter.gateway.templates.notes import lacking_settings, permission_notes
         from lamplighter.gateway.templates.values import ValueFaultsError, make
 
         template: str = request.scope["below"]
