@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 
 from lamplighter.adapters.mqtt.overlaps import loops, overlaps
-from lamplighter.engine.errors import ConfigurationError, GatewayError
+from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.options import config_file
 from lamplighter.gateway.clock import MachineClock
@@ -18,6 +18,9 @@ from lamplighter.gateway.service.unit_view import UnitView
 from lamplighter.gateway.state.applications import Application, DeclaredApplications, application_texts
 from lamplighter.gateway.state.stored_applications import StoredApplications, readable
 from lamplighter.gateway.texts import printable
+
+REPLAYED_BYTES_MAX = 2 * 1024 * 1024
+"""Bytes of snapshot and segments, which are packed, that are replayed for the names while no gateway runs."""
 
 
 def add_check_command(command: Adder) -> None:
@@ -60,12 +63,17 @@ def _unknown_names(
     if not applications or not (configuration.data / "log").is_dir():
         return []  # a gateway that has never run knows no devices yet
     # Not above: they load the engine.
-    from lamplighter.gateway.cli.names import past_directory
+    from lamplighter.gateway.cli.names import directory_of, past_directory
     from lamplighter.gateway.history.records import History
 
-    clock = MachineClock(configuration.settings.gateway.clock_trusted)
+    history = History(configuration.data, MachineClock(configuration.settings.gateway.clock_trusted))
     try:
-        directory = past_directory(options, History(configuration.data, clock))
+        if history.replay_bytes() > REPLAYED_BYTES_MAX:
+            directory = directory_of(options)
+        else:
+            directory = past_directory(options, history)
+    except UpstreamError:
+        return ["not looked up: no gateway answers, and its dataset is large; check again while it runs"]
     except (GatewayError, OSError):
         return []  # `verify` says what is wrong with the log
     return [line for one in applications for line in directory.warnings(one.name, application_texts(one))]

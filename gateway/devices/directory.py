@@ -174,13 +174,13 @@ class NameDirectory:
                 raise UnknownNameError(problem, found[:CANDIDATES_MAX], ambiguous=True)
         raise self._unknown(text, kind, things, properties)
 
-    def warnings(self, name: str, texts: Iterable[str]) -> list[str]:
+    def warnings(self, name: str, texts: Iterable[str], new: Collection[str] = ()) -> list[str]:
         """What the texts of an application name that does not exist, with the nearest names. Only whole IRIs below the
-        base IRI are looked at."""
+        base IRI are looked at. new: IRIs of what comes with the application."""
         found = []
         for path in dict.fromkeys(path for text in texts for path in re.findall(self._mention, text)):
             kind = next(kind for kind, folder in _FOLDERS.items() if path.startswith(folder))
-            if not self._exists(kind, self._base + path):
+            if self._base + path not in new and not self._exists(kind, self._base + path):
                 known = [one.id for one in self.things if one.kind == kind]
                 found.append(f"{name}: there is no {printable(path)}{did_you_mean(nearest(path, known))}")
         return found

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from lamplighter.engine.client.files import read_text
 from lamplighter.engine.terms import Term, lexical
@@ -33,12 +34,17 @@ def names_of_rows(rows: Iterable[Sequence[Term | None]], base: str) -> Iterator[
     """The same of rules in the dataset. rows: of `adapters.mapping.dataset_rules.QUERY`."""
     for _, rule in rows:
         try:
-            document = json.loads("" if rule is None else lexical(rule))
-        except ValueError:
+            document = msgspec.json.decode("" if rule is None else lexical(rule))
+        except (msgspec.DecodeError, RecursionError):  # whoever may write to the dataset may write anything
             continue
         if isinstance(document, dict):
-            for kind, table in document.items():
-                yield from _names(kind, table, base)
+            yield from names_of_tables(document, base)
+
+
+def names_of_tables(tables: Mapping[str, Any], base: str) -> Iterator[tuple[Kind, str]]:
+    """The same of rules by their kind."""
+    for kind, table in tables.items():
+        yield from _names(kind, table, base)
 
 
 def _names(kind: str, table: Any, base: str) -> Iterator[tuple[Kind, str]]:

@@ -372,6 +372,13 @@ class History:
         found = self.segments()
         return found[0].begin == (1, 1) if found else not self.snapshots()
 
+    def replay_bytes(self) -> int:
+        """Bytes of the files from which `replay` makes the newest state. Raises OSError."""
+        newest = max(self.snapshots(), key=lambda one: one.place, default=None)
+        begin = (1, 0) if newest is None else newest.place
+        behind = [one.path for one in self.segments() if one.name.last is None or (one.begin[0], one.name.last) > begin]
+        return sum(path.stat().st_size for path in (*behind, *([] if newest is None else [newest.path])))
+
     def replay(self, to: Place | None = None, passed_over: Callable[[ChangeLogError], None] | None = None) -> Replay:
         """The state at a record; None: at the last readable one. passed_over: called with damaged snapshots, which do
         no harm if there is an older one, and for None with damage in the log. Raises ChangeLogError, which names the

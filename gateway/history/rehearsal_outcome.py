@@ -65,20 +65,21 @@ def rehearse(
     )
 
 
-def begin_of(history: History, since: str) -> Found:
-    """The last record before a time or a span, or a named one. Raises ConfigurationError, ChangeLogError."""
+def begin_of(history: History, since: str, option: str = "--since") -> Found:
+    """The last record before a time or a span, or a named one. option: where it is from, for errors. Raises
+    ConfigurationError, ChangeLogError."""
     if not since.startswith("P"):
         try:
             found = history.record_of(since)
         except (ConfigurationError, MalformedRequestError) as error:
-            raise ConfigurationError(f"--since: {error}") from error
+            raise ConfigurationError(f"{option}: {error}") from error
         if not found.ts:
-            raise ConfigurationError(f"--since {since}: that record is no longer kept; name a later one")
+            raise ConfigurationError(f"{option} {since}: that record is no longer kept; name a later one")
         return found
     try:
         span = timedelta(microseconds=delay_us(since))
     except MalformedRequestError as error:
-        raise ConfigurationError(f"--since {since}: write a duration such as PT1H, a record or a time") from error
+        raise ConfigurationError(f"{option} {since}: write a duration such as PT1H, a record or a time") from error
     wanted = iso(datetime.now(UTC) - span)
     oldest = history.oldest()
     if oldest is None:

@@ -236,7 +236,7 @@ class Past:
 
         def find(history: History) -> bytes:
             try:
-                outcome = rehearse(history, application, begin_of(history, since), REHEARSED_MAX)
+                outcome = rehearse(history, application, begin_of(history, since, "try"), REHEARSED_MAX)
             except ConfigurationError as error:
                 return _encode({"problem": str(error)})
             return _encode(outcome.members(Names(base_iri)))

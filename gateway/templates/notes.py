@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lamplighter.adapters.mqtt.sender import not_permitted, permits
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.templates.values import MadeApplication
 
@@ -16,3 +17,9 @@ def lacking_settings(settings: Settings, file: str, made: MadeApplication) -> li
     if made.tables and not settings.mqtt.host:
         notes.append(f"set host of [mqtt] in {file}: the broker of the devices")
     return notes
+
+
+def permission_notes(settings: Settings, made: MadeApplication) -> list[str]:
+    """Why its commands would not be sent, as rules of the dataset; those of files need no permission."""
+    topics = [str(table["topic"]) for kind, table in made.tables.items() if kind == "command"]
+    return [f"warning: {not_permitted(topic)}" for topic in topics if not permits(settings.mqtt.commands, topic)]

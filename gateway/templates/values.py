@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, cast
@@ -15,6 +15,7 @@ from lamplighter.adapters.mapping.files import text_rules
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, PayloadError
 from lamplighter.engine.terms import iri, literal
 from lamplighter.gateway.devices.directory import Kind, NameDirectory, NamedThing, UnknownNameError
+from lamplighter.gateway.devices.ruled import names_of_tables
 from lamplighter.gateway.local_time.times import TimeOfDay
 from lamplighter.gateway.state.delayed import delay_us
 from lamplighter.gateway.state.stored_applications import check_name
@@ -87,6 +88,12 @@ class MadeApplication:
         choice = self.choice
         which = f"in {choice.room}" if choice.room else ", ".join(choice.sensors) or "all of the gateway"
         return f"sensors of {' and '.join(self.template.properties)}: {which}"
+
+    @property
+    def new(self) -> Collection[str]:
+        """The IRIs of what its rules and its resource name."""
+        ruled = {address for _, address in names_of_tables(self.tables, self.choice.base_iri)}
+        return ruled | set(self.choice.actuators[:1]) if self.coap else ruled
 
     @property
     def coap_update(self) -> str:

@@ -80,6 +80,29 @@ APPLICATION = {
     },
     "extended": {"lamplighter": {"aggregators": {"copy": {"query": "VALUE", "added": "COPY"}}}},
 }
+# Stored while the gateway runs: it notes each round at once, and once more after 30 hours.
+_NOTE = {
+    "sparql": "INSERT { <urn:e:stored> <urn:e:is> ?v } WHERE {}",
+    "forcedBindings": {"v": {"type": "literal", "datatype": "xsd:integer", "value": "0"}},
+}
+STORED = {
+    "queries": APPLICATION["queries"],
+    "updates": {"NOTE": _NOTE, "LATER": {**_NOTE, "delay": "PT30H"}},
+    "extended": {
+        "lamplighter": {
+            "aggregators": {
+                "note": {"query": "VALUE", "added": "NOTE"},
+                "later": {"query": "VALUE", "added": "LATER"},
+            }
+        }
+    },
+}
+PORCH = {
+    "name": "porch-light",
+    "values": {"light": "porch", "topic": "porch/pir", "command-topic": "porch/lamp/set"},
+    "put": True,
+    "replace": True,
+}
 # Confirms webhooks, advertises an inbox, and writes a line per notification.
 RECEIVER = """
 import json, sys
@@ -161,6 +184,7 @@ _FACTS = {
     "round": "<urn:e:round> <urn:e:is> ?v",
     "all": "<urn:e:all> <urn:e:is> ?v",
     "copied": "<urn:e:copy> <urn:e:is> ?v",
+    "stored": "<urn:e:stored> <urn:e:is> ?v",
     "inferred": "GRAPH ?g { ?v a <urn:e:D> }",
     "late": "<urn:e:late> <urn:e:is> ?v",
     "noted": "GRAPH ?g { ?n <https://www.w3.org/ns/activitystreams#actor> ?v }",
@@ -197,6 +221,7 @@ class EveryFeature:
     _tokens: list[str] = field(default_factory=list)
     _ended: list[str] = field(default_factory=list)
     _adopted: list[str] = field(default_factory=list)
+    _stored: list[str] = field(default_factory=list)
     _kept: bool = False
 
     # --- asking ---
@@ -315,6 +340,10 @@ class EveryFeature:
     def use(self) -> None:
         """Changes everything once more."""
         self.round = number = self.round + 1
+        if self._stores_applications():  # the same again changes nothing
+            self.ask("PUT", "/applications/stored", STORED)
+            self.ask("POST", "/templates/motion-light", PORCH)
+            self._stored.append(str(number))
         self.update(
             "DELETE { <urn:e:round> <urn:e:is> ?old } "
             f"INSERT {{ <urn:e:round> <urn:e:is> {number} . <urn:e:all> <urn:e:is> {number} "
@@ -354,6 +383,7 @@ class EveryFeature:
             "round": [str(number)],
             "all": every,
             "copied": sorted(["0", *every]),
+            "stored": self._stored,
             "inferred": [f"urn:e:c{one}" for one in every],
             "late": every,
             "noted": ["urn:e:anna"],
@@ -363,7 +393,14 @@ class EveryFeature:
             "POST", "/update", "INSERT DATA { <urn:e:l> a <urn:e:Lamp> }", "application/sparql-update"
         )
         assert refused[1] == 422, refused
-        assert len(json.loads(self.ask("GET", "/delayed"))["delayed"]) == number
+        # Those of stored applications stay pending in a version that does not run these.
+        assert len(json.loads(self.ask("GET", "/delayed"))["delayed"]) == number + len(self._stored)
+        if self._stores_applications():
+            listed = json.loads(self.ask("GET", "/applications"))["applications"]
+            stored = {one["name"]: one["state"] for one in listed if one["origin"] == "stored"}
+            assert stored == (dict.fromkeys(("porch-light", "stored"), "running") if self._stored else {}), listed
+            names = json.loads(self.ask("GET", "/names?kind=actuator&search=porch"))["names"]
+            assert not self._stored or "actuator/porch" in [one["id"] for one in names], names
         # Security.
         clients = {one["name"]: one for one in json.loads(self.ask("GET", "/clients"))["clients"]}
         assert sorted(clients) == sorted(f"{kind}-{one}" for one in every for kind in ("client", "listed"))
@@ -388,6 +425,10 @@ class EveryFeature:
         assert number in [one["result"] for one in seen], seen
         if number < 3:  # for each version once
             assert {"adopted"} == {one["state"] for one in self.devices()}
+
+    def _stores_applications(self) -> bool:
+        """Version 0.1 does not."""
+        return self.status("GET", "/applications")[1] == 200
 
     def _is_read(self) -> bool:
         thing = f"/things/{quote('urn:dev:ops:32473-porch', safe='')}/properties/temperature"

@@ -74,9 +74,8 @@ class ApplicationRequests:
         facts = self._facts().get(name)
         if facts is None:
             raise self._unknown(name)
-        return JsonAnswer(
-            {**facts, **await self._document(name), "delayed": self._runner.declarations.pending(name)}, headers=HEADERS
-        )
+        delayed = await self._runner.declarations.pending(name)
+        return JsonAnswer({**facts, **await self._document(name), "delayed": delayed}, headers=HEADERS)
 
     async def store(
         self,
@@ -88,8 +87,9 @@ class ApplicationRequests:
         template: str = "",
         values: dict[str, Any] | None = None,
     ) -> Response:
-        """Checks a document as `lamplighter check` does, and stores it. check: only checks it. template, values: what
-        it was made from. Raises MalformedRequestError for a bad name; as `ApplicationDeclarations.store`."""
+        """Checks a document as `lamplighter check` does, and stores it. check: only says what storing it would say.
+        template, values: what it was made from. Raises MalformedRequestError for a bad name; as
+        `ApplicationDeclarations.store`."""
         try:
             check_name(name)
         except ConfigurationError as error:
@@ -101,12 +101,13 @@ class ApplicationRequests:
         directory = await self._names.directory(caller)
         texts = application_texts(parse_application(name, document))
         warnings = await asyncio.to_thread(directory.warnings, name, texts)
+        now = iso(self._runner.log.clock.wall())
+        application = StoredApplication(name, document.decode(), now, template, values or {})
         if check:
+            await asyncio.to_thread(self._runner.declarations.check, application)
             known = self._facts().get(name)
             members = _answer(name, created=known is None, changed=False, warnings=warnings)
             return JsonAnswer(members, headers=HEADERS)
-        now = iso(self._runner.log.clock.wall())
-        application = StoredApplication(name, document.decode(), now, template, values or {})
         done = await self._runner.declarations.store(application)
         if done.changed:
             audit("application put", name=name, client=caller.client, record=label(done.place))
@@ -124,7 +125,7 @@ class ApplicationRequests:
             "name": name,
             "removed": True,
             "record": label(place),
-            "delayed": self._runner.declarations.pending(name),
+            "delayed": await self._runner.declarations.pending(name),
         }
         return JsonAnswer(members, headers=HEADERS)
 

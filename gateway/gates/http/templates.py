@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -73,7 +74,7 @@ class TemplateRequests:
         """Raises QueueFullError while too many requests wait, UnknownResourceError; otherwise as
         `ApplicationRequests.store`."""
         from lamplighter.gateway.templates.catalogue import TEMPLATES, profile_text
-        from lamplighter.gateway.templates.notes import lacking_settings
+        from lamplighter.gateway.templates.notes import lacking_settings, permission_notes
         from lamplighter.gateway.templates.values import ValueFaultsError, make
 
         template: str = request.scope["below"]
@@ -91,6 +92,8 @@ class TemplateRequests:
             if asked.put and not asked.replace and self._runner.declarations.stored.get(name) is not None:
                 return Refusal("conflict", 409, f"{name}: {_CONFLICT}", HEADERS)
             document = profile_text(made.document).encode()
+            texts = application_texts(parse_application(name, document))
+            warnings = await asyncio.to_thread(directory.warnings, name, texts, made.new)
             tried = None
             if asked.since is not None:
                 application = parse_application(name, document)
@@ -110,8 +113,8 @@ class TemplateRequests:
             "follows": made.follows,
             "profile": made.document,
             "rules": [{kind: table} for kind, table in made.tables.items()],
-            "notes": lacking_settings(settings, "lamplighter.toml", made),
-            "warnings": directory.warnings(name, application_texts(parse_application(name, document))),
+            "notes": [*lacking_settings(settings, "lamplighter.toml", made), *permission_notes(settings, made)],
+            "warnings": warnings,
             "put": None if put is None else msgspec.Raw(put.body),
             "tried": tried,
         }
@@ -127,11 +130,14 @@ class TemplateRequests:
         document: bytes,
     ) -> Response:
         """Has the dataset know the devices that come with it, then the application runs."""
+        store = partial(self._applications.store, made.choice.name, document, caller, template=template, values=values)
         everything = replace(caller, access=FULL)
-        for text in (made.rules_update, made.coap_update):
-            if text:
-                await self._runner.updates.update(UpdateCall(text, cause(request, caller), caller=everything))
-        return await self._applications.store(made.choice.name, document, caller, template=template, values=values)
+        texts = [text for text in (made.rules_update, made.coap_update) if text]
+        if texts and (checked := await store(check=True)).status_code >= 400:
+            return checked  # rules of an application that is refused would stay
+        for text in texts:
+            await self._runner.updates.update(UpdateCall(text, cause(request, caller), caller=everything))
+        return await store()
 
 
 def _refusal(error: ValueFaultsError) -> Refusal:

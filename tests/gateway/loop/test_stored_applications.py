@@ -98,12 +98,12 @@ async def test_delayed_updates_of_a_removed_one_stay(tmp_path: Path) -> None:
         await runner.declarations.store(stored("a", delay="PT30S"))
         await runner.declarations.store(stored("ab", "other", delay="PT30S"))
         await come(runner, "one", "two")
-        assert (runner.declarations.pending("a"), runner.declarations.pending("ab")) == (2, 2)
+        assert [await runner.declarations.pending(name) for name in ("a", "ab")] == [2, 2]
         await runner.declarations.remove("a")
         await come(runner, "three")
         await time_passes(runner, clock, 31)
         assert notes(runner) == {"one", "two"}
-        assert runner.declarations.pending("a") == 0
+        assert await runner.declarations.pending("a") == 0
 
 
 async def test_a_file_is_not_changed_and_takes_precedence(tmp_path: Path) -> None:

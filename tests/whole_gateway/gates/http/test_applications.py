@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.cli.check_command import REPLAYED_BYTES_MAX
 from tests.support.commands import command
 from tests.support.running_gateway import Answer, http, rows, running_gateway, update
+from tests.support.secure_gateway import SecureGateway
 from tests.whole_gateway.cli.test_devices_commands import settings_of
 
 
@@ -100,6 +105,7 @@ async def test_one_of_a_file_is_shown_and_not_changed(tmp_path: Path) -> None:
         for answer in (await ask(addresses, "PUT", "porch", profile("x")), await ask(addresses, "DELETE", "porch")):
             assert (answer.status, answer.json["error"]) == (409, "conflict")
             assert "apps/porch.jsap" in answer.json["error_description"]
+        assert (await ask(addresses, "PUT", "porch", profile("x"), check="true")).status == 409, "as without check"
 
 
 async def test_what_fails_is_named_with_a_remedy_for_a_stored_one(tmp_path: Path) -> None:
@@ -161,6 +167,48 @@ async def test_a_backup_has_them(tmp_path: Path) -> None:
             assert (await seen(addresses), await seen(addresses, "gone")) == (["one"], [])
 
 
+@pytest.mark.parametrize("name", ["a%2Fb", "..", "%2e%2e%2Fx", "k%C3%BCche", "a%00b", "a%0A", "x" * 200, "a%40b", ""])
+async def test_what_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
+    async with running_gateway(tmp_path) as addresses:
+        place = f"{addresses.query.removesuffix('/query')}/applications/{name}"
+        for method, status in (("PUT", 400), ("GET", 404), ("DELETE", 404)):
+            body = json.dumps(profile()) if method == "PUT" else None
+            assert (await http(place, method, body)).status == status, method
+        assert (await ask(addresses, "GET")).json["total"] == 0
+
+
+def test_only_operators_see_and_change_applications_templates_and_names(tmp_path: Path) -> None:
+    everything = {"read": ["*"], "write": ["*"], "subscribe": ["*"]}
+    values = json.dumps({"values": {"light": "urn:lamp"}, "put": True})
+    requests = [
+        ("GET", "/secure/applications", ""),
+        ("GET", "/secure/applications/porch", ""),
+        ("PUT", "/secure/applications/hall", json.dumps(profile())),
+        ("PUT", "/secure/applications/hall?check=true", json.dumps(profile())),
+        ("DELETE", "/secure/applications/porch", ""),
+        ("GET", "/secure/templates", ""),
+        ("POST", "/secure/templates/motion-light", values),
+        ("GET", "/secure/names", ""),
+    ]
+    with SecureGateway(tmp_path) as gateway:
+        assert gateway.local("PUT", "/applications/porch", json.dumps(profile())).status == 201
+        client = gateway.bearer("anna", gateway.client("anna", **everything))
+        for method, path, body in requests:
+            for answer in (
+                gateway.https(method, path, body),
+                gateway.https(method, path.removeprefix("/secure"), body),
+                gateway.https(method, path, body, Authorization=client),
+                gateway.https(method, path.removeprefix("/secure"), body, Authorization=client),
+            ):
+                assert answer.status in (401, 403), (method, path, answer)
+                assert b"porch" not in answer.body, answer
+        left = gateway.local("GET", "/applications").json["applications"]
+        assert [one["name"] for one in left] == ["porch"], "none of them had an effect"
+        for method, path, body in requests:
+            answer = gateway.local(method, path.removeprefix("/secure"), body)
+            assert answer.status in (200, 201), (method, path, answer)
+
+
 async def test_an_application_that_names_nothing_is_warned_of(tmp_path: Path) -> None:
     base = "http://lamplighter.local/"
     mapping = tmp_path / "mapping"
@@ -177,3 +225,17 @@ async def test_an_application_that_names_nothing_is_warned_of(tmp_path: Path) ->
         assert done.returncode == 0 and f"name          {warning}" in done.stdout, done
     done = await asyncio.to_thread(command, "check", "--config", toml)
     assert f"name          {warning}" in done.stdout, "also without a running gateway"
+
+
+async def test_a_check_does_not_replay_a_large_dataset(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as addresses:
+        toml = settings_of(tmp_path, addresses)
+        wrong = profile(sparql="INSERT { <http://lamplighter.local/actuator/x> <http://e/p> 1 } WHERE {}")
+        assert (await ask(addresses, "PUT", "wrong", wrong)).status == 201
+        for _ in range(6):  # a hexadecimal digit takes half a byte when it is packed
+            large = f"INSERT DATA {{ <http://e/s> <http://e/p> '{secrets.token_hex(REPLAYED_BYTES_MAX // 5)}' }}"
+            assert (await update(addresses, large)).status == 200
+        done = await asyncio.to_thread(command, "check", "--config", toml)
+        assert "wrong: there is no actuator/x" in done.stdout, "the gateway knows"
+    done = await asyncio.to_thread(command, "check", "--config", toml)
+    assert done.returncode == 0 and "not looked up: no gateway answers" in done.stdout, done

@@ -131,8 +131,10 @@ async def test_devices_mapped_by_hand_are_rules_in_the_dataset(tmp_path: Path) -
             "command-topic": "porch/lamp/set",
             "command-value": ["true=ON", "false=OFF"],
         }
+        shown = await post(addresses, "motion-light", name="porch", values=values)
+        assert shown.json["warnings"] == [], "its devices come with it"
         done = await post(addresses, "motion-light", name="porch", values=values, put=True)
-        assert done.status == 201, done.body
+        assert (done.status, done.json["warnings"], done.json["put"]["warnings"]) == (201, [], []), done.body
         assert [list(one) for one in done.json["rules"]] == [["stream"], ["command"]]
         assert "set host of [mqtt]" in done.json["notes"][0]
         found = await rows(addresses, "SELECT ?r { ?m <http://lamplighter.example/ns/gateway#rule> ?r }")
@@ -141,6 +143,41 @@ async def test_devices_mapped_by_hand_are_rules_in_the_dataset(tmp_path: Path) -
         assert [one["id"] for one in named] == ["actuator/porch"], "before it has reported"
         again = await post(addresses, "light-by-time", values={"light": "porch"})
         assert again.status == 200
+
+
+async def test_rules_of_an_application_that_is_refused_are_not_written(tmp_path: Path) -> None:
+    (tmp_path / "apps").mkdir()
+    (tmp_path / "apps" / "porch.jsap").write_text("{}")
+    async with running_gateway(tmp_path) as addresses:
+        mapped = {"light": "porch", "topic": "porch/pir", "command-topic": "porch/lamp/set"}
+        for values in (mapped, {"light": "porch", "coap": "coap://192.0.2.1/lamp"}):
+            refused = await post(addresses, "motion-light", name="porch", values=values, put=True)
+            assert (refused.status, refused.json["error"]) == (409, "conflict"), refused.body
+        assert await rows(addresses, "SELECT * { ?s ?p ?o }") == []
+
+
+async def test_a_command_that_the_settings_do_not_permit_is_noted(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as addresses:
+        for topic, permitted in (("porch/lamp/set", True), ("porch/lamp/go", False)):
+            shown = await post(addresses, "light-by-time", values={"light": "porch", "command-topic": topic})
+            assert shown.status == 200, shown.body
+            note = f"warning: mqtt.commands does not permit the topic {topic}; add it to commands in [mqtt]"
+            assert any(one.startswith(note) for one in shown.json["notes"]) != permitted, shown.json["notes"]
+
+
+async def test_a_trial_names_its_member(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as addresses:
+        shown = await post(addresses, "motion-light", values={"light": "urn:lamp"}, **{"try": "soon"})
+        assert shown.json["tried"]["problem"].startswith("try: 'soon' is not"), shown.body
+
+
+async def test_a_rule_of_any_depth_does_not_hide_the_names(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as addresses:
+        for rule in ("[" * 60_000, '{"a":' * 60_000, '{"command": NaN}', "null"):
+            node, text = "http://lamplighter.example/ns/gateway#", rule.replace('"', '\\"')
+            insert = f'INSERT DATA {{ <urn:m> a <{node}Mapping> ; <{node}rule> "{text}" }}'
+            assert (await update(addresses, insert)).status == 200
+        assert (await http(f"{root(addresses)}/names")).json == {"total": 0, "names": []}
 
 
 async def test_init_runs_it_at_once(tmp_path: Path) -> None:
