@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Callable, Container, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 from lamplighter.cloud_sync.files import open_plain
 from lamplighter.cloud_sync.fleet.lake.folder import Lake, LockLostError
@@ -39,13 +39,22 @@ KNOWN_MAX = 200_000
 _PACK = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})-([0-9]{1,6})\.zip")
 
 
+class _Member(NamedTuple):
+    """landed: seconds since 1970; at: of its content in the pack."""
+
+    landed: float
+    at: int
+    size: int
+    crc: int
+
+
 class LandedSegments:
     """Finds, reads and packs them. Names are `<gateway>/<file>`. Raises OSError; UpstreamError for a damaged pack."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
-        # The members of packs and the times of their landing, by gateway and pack.
-        self._known: dict[tuple[str, str], dict[str, float]] = {}
+        # The members of packs, by gateway and pack.
+        self._known: dict[tuple[str, str], dict[str, _Member]] = {}
         self._known_count = 0
 
     def names(self, *, packs: bool = True) -> Iterator[str]:
@@ -89,7 +98,7 @@ class LandedSegments:
             return False
         self._lake.write(self._content(gateway, pack, name), FOLDER, gateway, name)
         if self._lake.local:
-            landed = self._members(gateway, pack)[name]
+            landed = self._members(gateway, pack)[name].landed
             os.utime(self._path(gateway, name), (landed, landed))
         return True
 
@@ -128,7 +137,7 @@ class LandedSegments:
             if len(kept) == len(members):
                 continue
             if kept:
-                content = [(one, self._content(gateway, pack, one), members[one]) for one in kept]
+                content = [(one, self._content(gateway, pack, one), members[one].landed) for one in kept]
                 self._write(gateway, pack[:10], content)
             self._lake.fs.rm_file(self._path(gateway, pack))
         self._forget_known()
@@ -187,16 +196,14 @@ class LandedSegments:
         packs = _packs(self._lake.names(FOLDER, gateway))
         return next((pack for pack in reversed(packs) if name in self._members(gateway, pack)), None)
 
-    def _members(self, gateway: str, pack: str) -> dict[str, float]:
-        """The names in a pack, and when each landed."""
+    def _members(self, gateway: str, pack: str) -> dict[str, _Member]:
         found = self._known.get((gateway, pack))
         if found is None:
-            found = self._read(
-                gateway, pack, lambda file: {one.filename: float(one.comment) for one in file.infolist()}
-            )
+            found = self._listed(gateway, pack)
             self._known_count += len(found)
             if self._known_count > KNOWN_MAX:
                 self._forget_known()
+                self._known_count = len(found)
             self._known[gateway, pack] = found
         return found
 
@@ -204,22 +211,40 @@ class LandedSegments:
         self._known, self._known_count = {}, 0
 
     def _content(self, gateway: str, pack: str, name: str) -> bytes:
-        return bytes(self._read(gateway, pack, lambda file: file.read(name), f"{name} in the pack"))
+        # Without zipfile, which reads the list of all members each time.
+        member = self._members(gateway, pack)[name]
+        with self._open(gateway, pack) as file:
+            file.seek(member.at)
+            data = file.read(member.size)
+        if zlib.crc32(data) != member.crc:
+            raise self._damaged(gateway, pack, f"{name} in the pack", "its checksum does not match")
+        return data
 
-    def _read(self, gateway: str, pack: str, read: Callable[[zipfile.ZipFile], Any], what: str = "the pack") -> Any:
+    def _listed(self, gateway: str, pack: str) -> dict[str, _Member]:
         try:
             with self._open(gateway, pack) as file, zipfile.ZipFile(file) as content:
                 if content.comment != _comment(content):
                     raise zipfile.BadZipFile("the list of its members is damaged")
-                return read(content)
+                return {
+                    one.filename: _Member(
+                        float(one.comment),
+                        one.header_offset + zipfile.sizeFileHeader + len(one.filename),  # type: ignore[attr-defined]
+                        one.file_size,
+                        one.CRC,
+                    )
+                    for one in content.infolist()
+                }
         # The others are of damaged flags and lengths; EINVAL of a place before the begin.
-        except (zipfile.BadZipFile, RuntimeError, ValueError, EOFError, OSError, struct.error, zlib.error) as error:
+        except (zipfile.BadZipFile, RuntimeError, ValueError, EOFError, OSError, struct.error) as error:
             if isinstance(error, OSError) and error.errno != errno.EINVAL:
                 raise
-            raise UpstreamError(
-                f"{self._path(gateway, pack)}: {what} is damaged: {error}; restore it from a backup, or unpack it in "
-                "its folder (TZ=UTC unzip -n), and remove it and the segments that unzip finds damaged"
-            ) from error
+            raise self._damaged(gateway, pack, "the pack", str(error)) from error
+
+    def _damaged(self, gateway: str, pack: str, what: str, why: str) -> UpstreamError:
+        return UpstreamError(
+            f"{self._path(gateway, pack)}: {what} is damaged: {why}; restore it from a backup, or unpack it in its "
+            "folder (TZ=UTC unzip -n), and remove it and the segments that unzip finds damaged"
+        )
 
     def _open(self, gateway: str, name: str) -> BinaryIO:
         path = self._path(gateway, name)
