@@ -199,7 +199,7 @@ class LandedSegments:
     def _members(self, gateway: str, pack: str) -> dict[str, _Member]:
         found = self._known.get((gateway, pack))
         if found is None:
-            found = self._listed(gateway, pack)
+            found = self._list_of(gateway, pack)
             self._known_count += len(found)
             if self._known_count > KNOWN_MAX:
                 self._forget_known()
@@ -217,10 +217,10 @@ class LandedSegments:
             file.seek(member.at)
             data = file.read(member.size)
         if zlib.crc32(data) != member.crc:
-            raise self._damaged(gateway, pack, f"{name} in the pack", "its checksum does not match")
+            raise self._error(gateway, pack, f"{name} in the pack", "its checksum does not match")
         return data
 
-    def _listed(self, gateway: str, pack: str) -> dict[str, _Member]:
+    def _list_of(self, gateway: str, pack: str) -> dict[str, _Member]:
         try:
             with self._open(gateway, pack) as file, zipfile.ZipFile(file) as content:
                 if content.comment != _comment(content):
@@ -238,9 +238,9 @@ class LandedSegments:
         except (zipfile.BadZipFile, RuntimeError, ValueError, EOFError, OSError, struct.error) as error:
             if isinstance(error, OSError) and error.errno != errno.EINVAL:
                 raise
-            raise self._damaged(gateway, pack, "the pack", str(error)) from error
+            raise self._error(gateway, pack, "the pack", str(error)) from error
 
-    def _damaged(self, gateway: str, pack: str, what: str, why: str) -> UpstreamError:
+    def _error(self, gateway: str, pack: str, what: str, why: str) -> UpstreamError:
         return UpstreamError(
             f"{self._path(gateway, pack)}: {what} is damaged: {why}; restore it from a backup, or unpack it in its "
             "folder (TZ=UTC unzip -n), and remove it and the segments that unzip finds damaged"

@@ -365,7 +365,7 @@ def test_a_removal_that_was_killed_leaves_nothing_in_packs_if_others_were_made_b
     site.pack()
     command = ["forget", site.lake.url, "--subject", "http://e/3", "--yes"]
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(LandedSegments, "drop", lambda *_: raised(KeyboardInterrupt()))
+        patched.setattr(LandedSegments, "drop", lambda *_: _raise(KeyboardInterrupt()))
         landed.rewrite_landed(site.lake, removal.trace_subject(site.lake, "http://e/3"))
     for one in LOG[6], LOG[1]:  # on one day, so that they are packed
         os.utime(site.folder / "segments/gw-1" / str(one.name), (BEGIN + 4 * DAY_S,) * 2)
@@ -375,7 +375,7 @@ def test_a_removal_that_was_killed_leaves_nothing_in_packs_if_others_were_made_b
     assert len(site.lines()) == 16
 
 
-def raised(error: BaseException) -> None:
+def _raise(error: BaseException) -> None:
     raise error
 
 
