@@ -72,8 +72,11 @@ def rewrite_landed(lake: Lake, selection: OfSubject) -> None:
     """
     for segment in sorted(selection.segments):
         _rewrite(lake, "segments", segment, selection)
-    # Those that had something of the subject are files now, which count.
-    _drop(lake, (one for one in selection.segments if lake.fs.exists(lake.path("segments", *one.split("/")))))
+    # Those that had something of the subject are files now, which count; or in a later pack, if this is a repetition
+    # after a kill, and `compact` has run meanwhile.
+    files = {one for one in selection.segments if lake.fs.exists(lake.path("segments", *one.split("/")))}
+    for gateway in sorted({one.partition("/")[0] for one in selection.segments}):
+        LandedSegments(lake).drop(gateway, lambda name, gateway=gateway: f"{gateway}/{name}" in files)  # type: ignore[misc]
     for gateway in lake.names("snapshots"):
         for name in filter(segment_name, lake.names("snapshots", gateway)):
             _rewrite(lake, "snapshots", f"{gateway}/{name}", selection)

@@ -31,10 +31,15 @@ ROWS_PER_FILE = 2_000_000
 
 
 def compact(
-    spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda line: None, now: float | None = None
+    spark: SparkSession,
+    lake: Lake,
+    say: Callable[[str], None] = lambda line: None,
+    now: float | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> bool:
     """Brings silver up to date, then merges each table into one batch, and matches into few; packs what has landed
-    before today. False: some files of matches cannot be read; say has told which. now: in seconds since 1970.
+    before today. False: some files of matches cannot be read; say has told which. now: in seconds since 1970; check:
+    raises if another process may write.
 
     No other process may write or read.
     """
@@ -52,7 +57,7 @@ def compact(
     for name in SCHEMAS:
         table(lake, name).sweep()
     ingested = {segment for batch in table(lake, "bronze").all() for segment in batch.segments}
-    LandedSegments(lake).pack(ingested, now, say)
+    LandedSegments(lake).pack(ingested, now, say, check)
     return not unreadable
 
 
@@ -95,8 +100,8 @@ def add_commands(commands: Any) -> None:
 
 def _run_compact(arguments: argparse.Namespace) -> int:
     lake = Lake.existing(arguments.lake)
-    with locks.writing(lake, "compact", locks.BRONZE, locks.SILVER, locks.MATCHES, locks.DELIVERY):
+    with locks.writing(lake, "compact", locks.BRONZE, locks.SILVER, locks.MATCHES, locks.DELIVERY) as held:
         rows = sum(batch.rows for batch in table(lake, "bronze").live())
         with session.engine_of(arguments, "compact", lake, rows=rows) as engine:
-            whole = compact(engine, lake, lambda line: print(line, file=sys.stderr, flush=True))
+            whole = compact(engine, lake, lambda line: print(line, file=sys.stderr, flush=True), check=held.check)
     return 0 if whole else 1

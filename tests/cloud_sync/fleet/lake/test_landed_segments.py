@@ -1,8 +1,10 @@
 """Packs of landed segments: nothing is lost or comes twice, whatever is killed, and the collector still compares."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import fsspec
@@ -11,8 +13,10 @@ import pytest
 from lamplighter.cloud_sync.destinations import LocalFolder
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.collection.collector import Collector
+from lamplighter.cloud_sync.fleet.deletion import landed, removal
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake import landed_segments as module
+from lamplighter.cloud_sync.fleet.lake.folder import LockLostError
 from lamplighter.cloud_sync.fleet.lake.landed_segments import LandedSegments
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.local.session import local_session
@@ -92,7 +96,10 @@ def test_what_is_not_in_bronze_is_large_or_alone_stays_a_file(site: _Site, monke
     small = [one for one in LOG[:2] if len(one.data) < len(LOG[1].data)]
     assert len(small) < 2 and site.names() == [str(one.name) for one in LOG]
     monkeypatch.undo()
-    monkeypatch.setattr(module, "PACK_BYTES_MAX", len(LOG[0].data))
+    monkeypatch.setattr(module, "PACK_BYTES_MAX", len(LOG[0].data) + len(LOG[1].data) - 1)
+    LandedSegments(site.lake).pack(few, BEGIN + 9 * DAY_S)
+    assert site.names() == [str(one.name) for one in LOG], "no pack has more than its bound"
+    monkeypatch.setattr(module, "PACK_BYTES_MAX", len(LOG[0].data) + len(LOG[1].data))
     LandedSegments(site.lake).pack(few, BEGIN + 9 * DAY_S)
     assert site.names() == sorted(["2026-12-01-1.zip", *(str(one.name) for one in LOG[2:])])
 
@@ -232,8 +239,99 @@ def test_a_damaged_pack_is_named_with_its_cure(site: _Site) -> None:
     site.pack()
     pack = site.folder / "segments/gw-1" / PACKED[0]
     pack.write_bytes(pack.read_bytes()[:-9])
-    with pytest.raises(UpstreamError, match=r"2026-12-01-1\.zip: the pack is damaged: .*; restore it from a backup"):
+    with pytest.raises(UpstreamError, match=r"2026-12-01-1\.zip: the pack is damaged: .*; restore it from a b"):
         list(LandedSegments(site.lake).names())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_damaged_bit_of_a_pack_is_found_and_tells_no_lie(site: _Site, seed: int) -> None:
+    """A segment whose name is damaged must not look like one that retention has removed."""
+    site.land_all()
+    site.pack()
+    pack = site.folder / "segments/gw-1" / PACKED[0]
+    good, random = pack.read_bytes(), Random(seed)
+    begin = good.index(b"PK\x01\x02")  # of the list of members, which has no checksum of its own
+    for place in (*random.sample(range(begin), 10), *random.sample(range(begin, len(good)), 20)):
+        bad = bytearray(good)
+        bad[place] ^= 1 << random.randrange(8)
+        pack.write_bytes(bad)
+        found = LandedSegments(site.lake)
+        try:
+            assert list(found.names()) == [f"gw-1/{one.name}" for one in LOG], place
+        except UpstreamError:
+            continue
+        for one in LOG[:2]:
+            try:
+                assert found.read(f"gw-1/{one.name}") == one.data, place
+            except UpstreamError as error:
+                assert f"{one.name} in the pack is damaged" in str(error)
+
+
+def test_a_damaged_segment_of_a_pack_costs_only_itself(site: _Site) -> None:
+    site.land_all()
+    site.pack()
+    pack = site.folder / "segments/gw-1" / PACKED[0]
+    pack.write_bytes(pack.read_bytes().replace(LOG[0].data, LOG[0].data[::-1]))
+    found = LandedSegments(site.lake)
+    with pytest.raises(UpstreamError, match=f"{LOG[0].name} in the pack is damaged: .*; restore it from a backup, or"):
+        found.read(f"gw-1/{LOG[0].name}")
+    assert found.read(f"gw-1/{LOG[1].name}") == LOG[1].data
+
+
+def test_names_in_packs_are_remembered_up_to_a_bound(site: _Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.land_all()
+    site.pack()
+    shutil.copytree(site.folder / "segments/gw-1", site.folder / "segments/gw-2")
+    found, names = LandedSegments(site.lake), [f"{gw}/{one.name}" for one in LOG[:6] for gw in ("gw-1", "gw-2")]
+    opened = 0
+    real = found._open
+
+    def counting(gateway: str, name: str) -> Any:
+        nonlocal opened
+        opened += name.endswith(".zip")
+        return real(gateway, name)
+
+    monkeypatch.setattr(found, "_open", counting)
+    assert all(map(found.has, names)) and opened == 6, "each pack once, in the order in which segments land"
+    monkeypatch.setattr(module, "KNOWN_MAX", 3)
+    found._forget_known()
+    assert all(map(found.has, names))
+    assert found._known_count <= 3
+
+
+def test_a_process_that_was_paused_does_not_replace_a_pack_of_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its lease is lost, and the other one has packed more."""
+    memory = fsspec.filesystem("memory")
+    lake, names = Lake("memory://paused"), [f"gw-1/{one.name}" for one in LOG]
+    try:
+        for one in LOG:
+            memory.pipe_file(f"/paused/segments/gw-1/{one.name}", one.data)
+        later = memory.modified(f"/paused/segments/{names[0]}").timestamp() + 2 * DAY_S
+        write_if = Lake.write_if
+
+        def paused(*arguments: Any) -> str | None:
+            monkeypatch.undo()
+            LandedSegments(lake).pack(names, later)
+            return write_if(*arguments)
+
+        monkeypatch.setattr(Lake, "write_if", paused)
+        with pytest.raises(LockLostError, match="another process has written it; run the command again"):
+            LandedSegments(lake).pack(names[:3], later)
+        found = LandedSegments(lake)
+        assert [found.read(name) for name in found.names()] == [one.data for one in LOG]
+
+        def lost() -> None:
+            raise LockLostError("lost")
+
+        memory.pipe_file(f"/paused/segments/gw-1/{LOG[0].name}", b"other")
+        memory.pipe_file(f"/paused/segments/gw-1/{LOG[1].name}", b"other")
+        with pytest.raises(LockLostError):
+            LandedSegments(lake).pack(names, later, check=lost)
+        assert len([one for one in lake.names("segments", "gw-1") if one.endswith(".zip")]) == 1
+    finally:
+        memory.rm("/paused", recursive=True)
 
 
 def test_packs_on_object_storage(site: _Site) -> None:
@@ -255,6 +353,30 @@ def test_packs_on_object_storage(site: _Site) -> None:
         assert list(LandedSegments(lake).names()) == [names[2], names[5]]
     finally:
         memory.rm("/packs", recursive=True)
+
+
+def test_a_removal_that_was_killed_leaves_nothing_in_packs_if_others_were_made_before_its_repetition(
+    site: _Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.land_all()
+    with local_session() as engine:
+        ingest(engine, site.lake)
+        Silver(engine, site.lake).update()
+    site.pack()
+    command = ["forget", site.lake.url, "--subject", "http://e/3", "--yes"]
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(LandedSegments, "drop", lambda *_: _raise(KeyboardInterrupt()))
+        landed.rewrite_landed(site.lake, removal.trace_subject(site.lake, "http://e/3"))
+    for one in LOG[6], LOG[1]:  # on one day, so that they are packed
+        os.utime(site.folder / "segments/gw-1" / str(one.name), (BEGIN + 4 * DAY_S,) * 2)
+    site.pack(day=9)
+    assert main(command) == 0
+    assert files_with(site.folder / "segments", "<http://e/3>") == []
+    assert len(site.lines()) == 16
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 @pytest.mark.parametrize(
