@@ -94,9 +94,8 @@ class LogWriter:
         self.damage = KnownDamage(data, self.disk)  # what starts have found and no operator has accepted
         self.slices = Slices()  # called where the encoding of a long record may be interrupted
         self.gateway = ""
-        self.epoch = 1
+        self.epoch, self.sequence = 1, 0
         self.epoch_id = ""  # empty in an epoch that an earlier version has begun
-        self.sequence = 0
         self.current: SegmentName | None = None  # the segment that is being written
         self.size = 0  # its bytes
         self.begun_us = 0  # CLOCK_BOOTTIME at which it was begun
@@ -169,10 +168,8 @@ class LogWriter:
         except ChangeLogError as error:
             # A full disk does not keep the gateway from reading: it starts, and refuses updates.
             logger.error("change log not writable", reason=error)
-        cut = sum(trouble.bytes for trouble in reader.torn)
-        if reader.damage is None:
-            return Recovery(count, cut, None)
-        return Recovery(count, cut, self.data / "damaged", reader.damage.reason)
+        aside, reason = (self.data / "damaged", reader.damage.reason) if reader.damage else (None, "")
+        return Recovery(count, sum(trouble.bytes for trouble in reader.torn), aside, reason)
 
     # --- running ---
 
@@ -258,9 +255,8 @@ class LogWriter:
                 self._named = False
         except OSError as error:
             raise self._error(error) from error
-        self._frames = frames
         self.current, self.size, self.begun_us = name, 0, begun_us
-        self._durable = self.sequence
+        self._frames, self._durable = frames, self.sequence
         if self._gap is not None:
             gap, self._gap = self._gap, None
             try:
@@ -283,9 +279,7 @@ class LogWriter:
 
     def _settle(self) -> None:
         """Syncs everything that was written before, also by an earlier run that may have been killed."""
-        while self._behind:
-            self._sync_file(self._behind[-1])
-            self.disk.close(self._behind.pop())
+        self._sync_ended()
         for segment in self._before:
             # Written again: after a failed sync the kernel marks pages as clean that never reached the disk.
             with contextlib.suppress(FileNotFoundError):  # it was sealed in the meantime
@@ -346,10 +340,13 @@ class LogWriter:
             self.broken = self._error(error, "check the disk")
             raise
 
-    def _sync_files(self) -> None:
+    def _sync_ended(self) -> None:
         while self._behind:
             self._sync_file(self._behind[-1])
             self.disk.close(self._behind.pop())
+
+    def _sync_files(self) -> None:
+        self._sync_ended()
         if self._file is not None:
             self._sync_file(self._file)
         if not self._named:

@@ -193,8 +193,6 @@ def test_simulation_and_collection_need_no_cloud_packages(installation: Installa
     "command",
     [
         "ingest lake",
-        "silver lake",
-        "jobs all lake",
         "report lake",
         "state lake gw-1 --at 1/1 --output x",
         "export lake --format delta --table streams --output x",
@@ -207,6 +205,13 @@ def test_a_command_that_needs_the_cloud_s_packages_names_the_extra(installation:
     told = installation.run("lamplighter-fleet", *command.split())
     assert (told.returncode, len(told.stderr.splitlines())) == (2, 1), told.stderr
     assert "pip install 'lamplighter[cloud]'" in told.stderr
+
+
+@pytest.mark.parametrize(("command", "before"), [("silver lake", "ingest"), ("jobs all lake", "silver")])
+def test_a_command_behind_those_names_the_one_before_it(installation: Installation, command: str, before: str) -> None:
+    told = installation.run("lamplighter-fleet", *command.split())
+    assert (told.returncode, len(told.stderr.splitlines())) == (2, 1), told.stderr
+    assert f"run lamplighter-fleet {before}" in told.stderr.replace("`", "")
 
 
 @pytest.mark.parametrize(("url", "extra"), [("s3://bucket", "sync-s3"), ("sftp://host/folder", "sync-sftp")])

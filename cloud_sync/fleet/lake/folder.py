@@ -89,7 +89,7 @@ class Lake:
         path = self.path(*parts)
         return Path(path).exists() if self.local else bool(self.fs.exists(path))
 
-    def read(self, *parts: str) -> bytes:
+    def content(self, *parts: str) -> bytes:
         """The content of a file. Raises OSError."""
         path = self.path(*parts)
         return Path(path).read_bytes() if self.local else bytes(self.fs.cat_file(path))

@@ -39,7 +39,7 @@ KNOWN_MAX = 200_000
 _PACK = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})-([0-9]{1,6})\.zip")
 
 
-class _Member(NamedTuple):
+class _PackMember(NamedTuple):
     """landed: seconds since 1970; at: of its content in the pack."""
 
     landed: float
@@ -54,7 +54,7 @@ class LandedSegments:
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         # The members of packs, by gateway and pack.
-        self._known: dict[tuple[str, str], dict[str, _Member]] = {}
+        self._known: dict[tuple[str, str], dict[str, _PackMember]] = {}
         self._known_count = 0
 
     def names(self, *, packs: bool = True) -> Iterator[str]:
@@ -149,7 +149,7 @@ class LandedSegments:
         packs = [one for one in _packs(self._lake.names(FOLDER, gateway)) if one.startswith(day)]
         packed = {name: pack for pack in packs for name in self._members(gateway, pack)}
         for name, landed in some:
-            data = self._lake.read(FOLDER, gateway, name)
+            data = self._lake.content(FOLDER, gateway, name)
             pack = packed.get(name)
             if pack is not None and self._content(gateway, pack, name) == data:
                 self._lake.remove(FOLDER, gateway, name)  # a kill has left it
@@ -196,7 +196,7 @@ class LandedSegments:
         packs = _packs(self._lake.names(FOLDER, gateway))
         return next((pack for pack in reversed(packs) if name in self._members(gateway, pack)), None)
 
-    def _members(self, gateway: str, pack: str) -> dict[str, _Member]:
+    def _members(self, gateway: str, pack: str) -> dict[str, _PackMember]:
         found = self._known.get((gateway, pack))
         if found is None:
             found = self._list_of(gateway, pack)
@@ -220,13 +220,13 @@ class LandedSegments:
             raise self._error(gateway, pack, f"{name} in the pack", "its checksum does not match")
         return data
 
-    def _list_of(self, gateway: str, pack: str) -> dict[str, _Member]:
+    def _list_of(self, gateway: str, pack: str) -> dict[str, _PackMember]:
         try:
             with self._open(gateway, pack) as file, zipfile.ZipFile(file) as content:
                 if content.comment != _comment(content):
                     raise zipfile.BadZipFile("the list of its members is damaged")
                 return {
-                    one.filename: _Member(
+                    one.filename: _PackMember(
                         float(one.comment),
                         one.header_offset + zipfile.sizeFileHeader + len(one.filename),  # type: ignore[attr-defined]
                         one.file_size,

@@ -294,7 +294,8 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch, run: Callable[[], obje
 
     fs = type(Lake("/tmp").fs)
     with monkeypatch.context() as patched:
-        patched.setattr(Lake, "write", counting(Lake.write))
+        for name in ("write", "remove"):
+            patched.setattr(Lake, name, counting(getattr(Lake, name)))
         for name in ("rm", "rm_file", "_open"):
             patched.setattr(fs, name, counting(getattr(fs, name)))
         try:

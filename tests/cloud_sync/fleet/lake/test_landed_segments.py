@@ -166,10 +166,9 @@ def test_a_collector_that_works_at_any_moment_of_a_packing_knows_each_segment(
 
         return changed
 
-    fs = type(site.lake.fs)
     with monkeypatch.context() as patched:
         patched.setattr(Lake, "write", between(Lake.write))
-        patched.setattr(fs, "rm_file", between(fs.rm_file))
+        patched.setattr(Lake, "remove", between(Lake.remove))
         site.pack()
     assert moments == 9
 
