@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from lamplighter.adapters.mqtt.overlaps import loops, overlaps
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
@@ -51,9 +53,14 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _applications(configuration: Configuration) -> tuple[list[Application], dict[str, str]]:
-    """All applications that run, and what is wrong with stored ones."""
-    stored, faults = readable(StoredApplications(configuration.data, Disk()).applications)
+    """All applications that run, and what is wrong with stored ones, which the service of an adapter does not see."""
+    data = configuration.data
+    stored, faults = readable(() if _is_hidden(data) else StoredApplications(data, Disk()).applications)
     return list(DeclaredApplications(configuration.applications, stored)), faults
+
+
+def _is_hidden(data: Path) -> bool:
+    return data.exists() and not os.access(data, os.R_OK | os.X_OK, effective_ids=True)
 
 
 def _unknown_names(
@@ -106,6 +113,8 @@ def _notes(
     notes = [f"name: {line}" for line in _unknown_names(options, configuration, applications)]
     notes += [f"overlap: {overlap}" for overlap in overlaps(rules.rules)]
     notes += [f"loop: {loop}" for loop in loops(rules.publishes, rules.rules, rules.commands)]
+    if _is_hidden(configuration.data):
+        notes.append(f"not checked, only the gateway's user may read it: {configuration.data}")
     notes += found.notes
     if configuration.unread:
         notes.append(f"not checked, only the gateway's user may read it: {configuration.unread}")

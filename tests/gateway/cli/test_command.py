@@ -297,3 +297,17 @@ def test_check_names_a_query_for_clients_that_does_not_parse(tmp_path: Path) -> 
     done = command("check", "--config", path)
     assert done.returncode == 2
     assert "a.jsap line 1: queries.Q.sparql: syntax error at ▶ in 'SELEKT ?x ▶" in done.stderr
+
+
+def test_the_service_of_an_adapter_checks_without_what_it_may_not_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its unit hides the data folder. The stored applications in it are damaged here, and so would be refused."""
+    path = tmp_path / "lamplighter.toml"
+    path.write_text(f'[gateway]\ndata = "{tmp_path}/data"\n')
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/applications.json").write_text("[")
+    assert main(["check", "--config", str(path)]) == 2
+    monkeypatch.setattr("lamplighter.gateway.cli.check_command.os.access", lambda *_, **__: False)
+    assert main(["check", "--config", str(path)]) == 0
+    assert f"not checked, only the gateway's user may read it: {tmp_path}/data" in capsys.readouterr().out
