@@ -26,7 +26,7 @@ class _DryRun:
     def __init__(self) -> None:
         self.end = asyncio.Event()
 
-    async def run(self, client: str) -> None:
+    async def perform(self, client: str) -> None:
         await self.end.wait()
 
     def took(self, seconds: float) -> None:

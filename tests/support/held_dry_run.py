@@ -14,7 +14,7 @@ class HeldDryRun:
     def __init__(self) -> None:
         self.begun, self.go_on, self.over = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def run(self, client: str) -> None:
+    async def perform(self, client: str) -> None:
         self.begun.set()
         await self.go_on.wait()
 

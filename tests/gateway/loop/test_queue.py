@@ -36,7 +36,7 @@ class Checked:
         self.go_on = asyncio.Event()
         self.error = error
 
-    async def run(self, client: str) -> None:
+    async def perform(self, client: str) -> None:
         await self.go_on.wait()
         if self.error is not None:
             raise self.error
