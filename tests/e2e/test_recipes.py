@@ -149,7 +149,10 @@ def execute(command: str, output: str, house: House, device: SimulatedDevice) ->
         device.speak()
         if house.published and arguments[0] == "readings":  # the adapter may not have subscribed before
             subprocess.run(house.published, check=True, timeout=LIMIT_S)
-        return timeless(lamplighter(*arguments))
+        try:
+            return timeless(lamplighter(*arguments))
+        except AssertionError as error:  # nothing has the name before the first message
+            return [str(error)]
 
     def listed() -> list[str]:
         """The lines of this recipe's devices, whatever the width of the columns: other recipes have ignored theirs."""

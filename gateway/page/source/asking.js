@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import { html } from "./html.js";
-import { Failure } from "./parts.js";
+import { Failure, Field } from "./parts.js";
 import { t } from "./texts.js";
 
 // A question before a decision. fields: texts to enter, { name, label, value, pattern }; done(values): sends it; close(whether it was sent).
@@ -32,7 +32,7 @@ export function Asking({ title, text, action, danger, fields = [], done, close }
     return html`<dialog ref=${dialog} class="asking" aria-labelledby="asking-title" onCancel=${() => finish(false)} onClose=${() => finish(false)}><form onSubmit=${submit}>
         <h2 id="asking-title">${title}</h2>
         ${text ? html`<p>${text}</p>` : null}
-        ${fields.map(({ name, label, value, pattern }) => html`<label>${label} <input name=${name} value=${value} required=${Boolean(pattern)} pattern=${pattern} autocomplete="off" spellcheck="false" /></label>`)}
+        ${fields.map(({ name, label, value, pattern }) => html`<label>${label} <${Field} name=${name} value=${value} required=${Boolean(pattern)} pattern=${pattern} autocomplete="off" spellcheck="false" /></label>`)}
         <${Failure} error=${error} />
         <div class="actions">
             <button class=${danger ? "danger" : "main"} disabled=${waiting}>${action}</button>

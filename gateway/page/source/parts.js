@@ -7,6 +7,13 @@ import { followed, go } from "./route.js";
 import { t } from "./texts.js";
 import { cut, isBoolean, isNumber, linkOf, localName, ntriples, shortIri, text } from "./terms.js";
 
+// A field that keeps what is typed while its view is drawn again, until the value that is given changes.
+export function Field({ value, ...others }) {
+    const [typed, setTyped] = useState(value);
+    useEffect(() => setTyped(value), [value]);
+    return html`<input ...${others} value=${typed} onInput=${(event) => setTyped(event.currentTarget.value)} />`;
+}
+
 export function Failure({ error }) {
     return error ? html`<p class="failure" role="alert"><bdi>${cut(error.message)}</bdi></p>` : null;
 }

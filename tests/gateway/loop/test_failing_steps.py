@@ -139,7 +139,7 @@ async def test_a_trial_that_raises_fails_its_request_alone(
     async def run(trial: DryRun, client: str) -> None:
         raise error("on purpose")
 
-    monkeypatch.setattr(DryRun, "run", run)
+    monkeypatch.setattr(DryRun, "perform", run)
     text = "INSERT { ?s <http://q> ?o } WHERE { ?s <http://p>+ ?o . ?o <http://p> ?x }"
     async with recovered_runner(tmp_path) as runner:
         with pytest.raises(StoreError, match="on purpose"):

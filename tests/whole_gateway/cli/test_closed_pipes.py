@@ -17,6 +17,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.places import ROOT
 
 PROFILE = ROOT / "apps" / "smart-lighting.jsap"
+ALARM = "http://lamplighter.local/actuator/a"
 LINES = {
     "check": ["check"],
     "subscriptions": ["subscriptions"],
@@ -42,6 +43,9 @@ LINES = {
     "uninstall": ["uninstall", "--dry-run"],
     "completion": ["completion", "bash"],
     "sync": ["sync", "status"],
+    "apps": ["apps", "list"],
+    "names": ["names"],
+    "logbook": ["logbook"],
 }
 ELSEWHERE = {
     "run": "prints once, at its start",
@@ -53,6 +57,7 @@ ELSEWHERE = {
     "keys": "in secure mode only; prints as timers does",
     "notifications": "prints after it read an inbox, as timers does",
     "new-epoch": "prints one line after it noted the epoch",
+    "history": "prints what it got of the gateway, as logbook does",
     "mcp": "prints answers to what it reads; see test_mcp_command.py",
 }
 """Commands that no line above runs -> why."""
@@ -63,6 +68,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
     folder = tmp_path_factory.mktemp("gateway")
     with GatewayProcess(folder) as running:
         running.update("INSERT DATA { <urn:s> <urn:p> 1 }")
+        running.update(f"INSERT DATA {{ <{ALARM}> a <http://www.w3.org/ns/sosa/Actuator> }}")
         (folder / "a.ttl").write_text("<urn:s> <urn:p> 1 .")
         assert command("backup", folder / "good.zst", "--config", running.config).returncode == 0
         yield running

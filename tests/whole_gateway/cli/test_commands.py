@@ -100,7 +100,7 @@ async def test_a_backup_is_made_and_restored_by_commands(tmp_path: Path) -> None
         done = await command(tmp_path, "restore", file, "--yes")
         assert done.returncode == 0, done
         assert done.stdout.splitlines()[1] == (
-            "restored by record 4: 1 quad removed, 2 added, 1 delayed update cancelled, 1 set"
+            "restored by record 4: 1 quad removed, 2 added, 1 delayed update cancelled, 1 set, 0 stored applications"
         )
         found = (await query(addresses, everything, "application/n-triples")).body
         assert sorted(found.splitlines()) == sorted(wanted.splitlines())

@@ -49,6 +49,7 @@ async def test_the_way_there_and_back_over_http(tmp_path: Path, store: str) -> N
             "added": 1,
             "cancelled": 1,
             "delayed": 1,
+            "applications": 0,
         }
         told = (await hear(socket))["notification"]
         assert told["sequence"] == 2

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 
 import { getJson, request, session } from "../gateway.js";
 import { html } from "../html.js";
-import { Failure, Head, Link, usePolled } from "../parts.js";
+import { Failure, Field, Head, Link, usePolled } from "../parts.js";
 import { Suggestions, useAddress, useNames } from "../picking.js";
 import { cut, duration, localName, numberText, unitSign } from "../terms.js";
 import { moment, number, t } from "../texts.js";
@@ -121,7 +121,7 @@ export function History() {
     };
     return html`<${Head} title=${t("view.history")} />
         <form class="picker" onSubmit=${submit}>
-            <label><span>${t("history.name")}</span> <input name="name" list="names" value=${asked.name} required autocomplete="off" spellcheck="false" /></label>
+            <label><span>${t("history.name")}</span> <${Field} name="name" list="names" value=${asked.name} required autocomplete="off" spellcheck="false" /></label>
             <button>${t("history.show")}</button><${Suggestions} id="names" names=${names} />
         </form>
         ${asked.iri || asked.name ? html`<${Chosen} key=${search} search=${search} range=${range} choose=${change} />` : html`<p class="empty">${t("history.choose")}</p>`}`;

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import { allowed, getJson, request, watchSession } from "../gateway.js";
 import { html } from "../html.js";
-import { Failure, Head, Written } from "../parts.js";
+import { Failure, Field, Head, Written } from "../parts.js";
 import { go } from "../route.js";
 import { cut } from "../terms.js";
 import { clockTime, moment, number, rich, t } from "../texts.js";
@@ -179,7 +179,7 @@ function Timeline({ newest, chosen, choose }) {
         <input id="moment" type="range" min="1" max=${Math.max(sequence, 1)} value=${here ? at : 1} disabled=${sequence < 1}
             aria-valuetext=${chosen ? t("log.record", { record: chosen }) : t("log.now")} onInput=${(event) => choose(`${epoch}/${event.currentTarget.value}`)} />
         <form onSubmit=${submit}>
-            <input name="record" aria-label=${t("log.field")} placeholder=${t("log.record", { record: newest })} value=${chosen} inputmode="text"
+            <${Field} name="record" aria-label=${t("log.field")} placeholder=${t("log.record", { record: newest })} value=${chosen} inputmode="text"
                 pattern="(\d{1,9}/)?\d{1,12}" title=${t("log.fieldTitle")} />
             <button>${t("log.go")}</button>
             ${chosen ? html`<button type="button" onClick=${() => choose("")}>${t("log.back")}</button>` : null}

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import { getJson, session } from "../gateway.js";
 import { html } from "../html.js";
-import { Failure, Head, Link, usePolled } from "../parts.js";
+import { Failure, Field, Head, Link, usePolled } from "../parts.js";
 import { Suggestions, useAddress, useNames } from "../picking.js";
 import { cut } from "../terms.js";
 import { clockTime, day, moment, t } from "../texts.js";
@@ -100,10 +100,10 @@ function Filters({ asked, change }) {
     return html`<details class="filters" open=${open} onToggle=${(event) => setOpen(event.currentTarget.open)}>
         <summary>${t("logbook.filter")}${given.length ? ` (${given.map((name) => (name === "kind" && KINDS.includes(asked.kind) ? t(`logbook.kind.${asked.kind}`) : cut(asked[name], 40))).join(", ")})` : ""}</summary>
         <div class="fields">
-            ${["device", "room", "application", "person"].map((name) => html`<label>${t(`logbook.${name}`)} <input name=${name} list=${KIND_OF[name] ? `names-${name}` : null} value=${asked[name]} onChange=${changed} autocomplete="off" spellcheck="false" /></label>`)}
+            ${["device", "room", "application", "person"].map((name) => html`<label>${t(`logbook.${name}`)} <${Field} name=${name} list=${KIND_OF[name] ? `names-${name}` : null} value=${asked[name]} onChange=${changed} autocomplete="off" spellcheck="false" /></label>`)}
             <label>${t("logbook.kind")} <select name="kind" value=${asked.kind} onChange=${changed}><option value="">${t("logbook.all")}</option>${KINDS.map((kind) => html`<option value=${kind}>${t(`logbook.kind.${kind}`)}</option>`)}</select></label>
-            <label>${t("history.from")} <input name="since" type="datetime-local" value=${asked.since} onChange=${changed} /></label>
-            <label>${t("history.to")} <input name="until" type="datetime-local" value=${asked.until} onChange=${changed} /></label>
+            <label>${t("history.from")} <${Field} name="since" type="datetime-local" value=${asked.since} onChange=${changed} /></label>
+            <label>${t("history.to")} <${Field} name="until" type="datetime-local" value=${asked.until} onChange=${changed} /></label>
             ${given.length ? html`<button onClick=${() => change(Object.fromEntries(FILTERS.map((name) => [name, ""])))}>${t("logbook.clear")}</button>` : null}
         </div>
         ${Object.entries(KIND_OF).map(([name, kinds]) => html`<${Suggestions} id=${`names-${name}`} names=${names.filter((one) => kinds.includes(one.kind))} />`)}
