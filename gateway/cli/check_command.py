@@ -67,7 +67,7 @@ def _unknown_names(
     options: argparse.Namespace, configuration: Configuration, applications: Sequence[Application]
 ) -> list[str]:
     """What applications name that neither a rule nor the dataset has; none where no dataset is known."""
-    if not applications or not (configuration.data / "log").is_dir():
+    if not applications or _is_hidden(configuration.data) or not (configuration.data / "log").is_dir():
         return []  # a gateway that has never run knows no devices yet
     # Not above: they load the engine.
     from lamplighter.gateway.cli.names import directory_of, past_directory

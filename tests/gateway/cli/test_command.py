@@ -312,3 +312,8 @@ def test_the_service_of_an_adapter_checks_without_what_it_may_not_see(
     monkeypatch.setattr(check_command, "_is_hidden", lambda _: True)  # the tests are root
     assert main(["check", "--config", str(path)]) == 0
     assert f"not checked, only the gateway's user may read it: {tmp_path}/data" in capsys.readouterr().out
+    (tmp_path / "apps").mkdir()
+    (tmp_path / "apps/smart-lighting.jsap").write_text((ROOT / "apps/smart-lighting.jsap").read_text())
+    monkeypatch.setattr("lamplighter.gateway.history.records.History", None)  # the log is hidden, too
+    (tmp_path / "data/log").mkdir()
+    assert main(["check", "--config", str(path)]) == 0
