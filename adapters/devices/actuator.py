@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -62,7 +63,7 @@ class DrivenActuator(Generic[Rule]):
     told: Term | None = None
     cause: Cause = "notification"
     followed: tuple[int, int] | None = None
-    sent_at: float = 0.0
+    sent_at: float = -math.inf
     spread: float = 1.0
     refused: Term | None = None
     refusal: str = ""
@@ -78,7 +79,7 @@ class DrivenActuator(Generic[Rule]):
     lamp: LampGroup[DrivenActuator[Rule]] | None = None
     changed: int = 0
     busy: bool = False
-    moved_at: float = 0.0
+    moved_at: float = -math.inf
     back: float | None = None
     starts: int = 0
     pace: TokenBucket = field(default_factory=lambda: TokenBucket(1 / PAUSE_S, AT_ONCE))

@@ -58,6 +58,7 @@ ROWS_MAX: Final = 5_000  # observations that wait here for the broker; further o
 _AT_ONCE = 20
 _CHECKED_AT_ONCE = 500
 _RETRY_MIN_S, _RETRY_MAX_S = 1.0, 30.0
+_END_S = 5.0  # how long the end of a subscription is awaited
 _PARTS = (("time", RESULT_TIME), ("phenomenon", PHENOMENON_TIME), ("problem", TIME_PROBLEM))
 _LIVE = f"?stream {iri(LIVE_OBSERVATION)} ?e . ?e {iri(HAS_SIMPLE_RESULT)} ?raw "
 _PATTERN = _LIVE + " ".join(f"OPTIONAL {{ ?e {iri(predicate)} ?{name} }}" for name, predicate in _PARTS)
@@ -269,7 +270,7 @@ class Notices:
             finally:
                 place = self._places[number]
                 if place is None or place.spuid != spuid:
-                    self._end(spuid, sink)  # no place names it, so that nobody would resume it
+                    await self._end(spuid, sink)  # no place names it, so that nobody would resume it
                 elif sink.ended_by is None:
                     self._runner.disconnect(sink, [spuid])
             await self._runner.probe()  # the sink is detached
@@ -278,7 +279,16 @@ class Notices:
         """The spuid; another one than that of the place if it cannot go on there. Raises UpstreamError."""
         resume = Resume(KEEP) if place is None else Resume(KEEP, place.spuid, place.sequence)
         try:
-            return await self._runner.subscribe(QUERIES[number], sink, None, None, resume=resume, caller=ANYBODY)
+            subscribing = self._runner.subscribe(QUERIES[number], sink, None, None, resume=resume, caller=ANYBODY)
+            return await asyncio.shield(subscribing)
+        except asyncio.CancelledError:
+            # It has its turn all the same, and a subscription that no place names would be kept for nobody.
+            await asyncio.wait({subscribing}, timeout=_END_S)
+            if subscribing.done() and not subscribing.cancelled() and subscribing.exception() is None:
+                spuid = subscribing.result()
+                if place is None or place.spuid != spuid:
+                    await self._end(spuid, sink)
+            raise
         except GatewayError as error:
             raise UpstreamError(f"the gateway refuses the subscription: {error}") from error
 
@@ -303,13 +313,14 @@ class Notices:
         former, self._places[number] = self._places[number], _AcknowledgedPlace(spuid, 0, begins=True)
         self._keep_places()
         if former is not None:
-            self._end(former.spuid, sink)
+            await self._end(former.spuid, sink)
 
-    def _end(self, spuid: str, sink: NoticeSink) -> None:
-        """Does not wait for it: what is not ended here ends by itself after KEEP."""
-        self._runner.disconnect(sink, [spuid])  # or it would not: nothing takes what it receives
+    async def _end(self, spuid: str, sink: NoticeSink) -> None:
+        """Waits for it, or the loop could end before; what is not ended here ends by itself after KEEP."""
+        self._runner.disconnect(sink, [spuid])
         with suppress(QueueFullError):
             end = self._runner.unsubscribe(spuid, sink)
+            await asyncio.wait({end}, timeout=_END_S)
             end.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _follow(self, connection: BrokerConnection, sink: NoticeSink, spuid: str, number: int) -> None:
