@@ -161,7 +161,8 @@ def unconfirmed_states(here: Here) -> list[str]:
 
 async def test_a_desired_state_reaches_the_device_and_its_own_is_reported(device: WebDevice) -> None:
     device.has("/lamp", "false")
-    made = command(f"{device.base}/lamp", content_format="json")
+    # Its state is read each second, so that its loss is noticed soon.
+    made = command(f"{device.base}/lamp", content_format="json", reassert_s=1)
     async with running(device, made) as here:
         here.gateway.write(f"INSERT DATA {{ {LAMP} gateway:desiredState true }}")
         await until(lambda: device.requests("PUT", "/lamp") == [b"true"])

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from lamplighter.engine.errors import UpstreamError
+from lamplighter.gateway.__main__ import main
 from lamplighter.gateway.addresses import socket_paths
 from lamplighter.gateway.gates import local_call
 from lamplighter.gateway.gates.local_call import Absence, call, require_gateway
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import UnitState
-from tests.support.commands import command
 
 SECURE = msgspec.convert({"security": {"enabled": True}}, Settings)
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
@@ -143,13 +143,17 @@ def test_what_cannot_be_seen_is_no_absence(tmp_path: Path) -> None:
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_commands_say_that_no_gateway_runs(tmp_path: Path, listening: socket.socket, arguments: list[str]) -> None:
+def test_commands_say_that_no_gateway_runs(
+    tmp_path: Path, listening: socket.socket, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
     (tmp_path / "lamplighter.toml").write_text("[security]\nenabled = true\n")
-    done = command(*arguments, "--config", tmp_path / "lamplighter.toml", "--data", tmp_path)
-    assert (done.returncode, "no gateway runs" in done.stderr) == (3, True), done
+    code = main([*arguments, "--config", str(tmp_path / "lamplighter.toml"), "--data", str(tmp_path)])
+    assert (code, "no gateway runs" in capsys.readouterr().err) == (3, True)
 
 
-def test_a_backup_is_made_from_the_folder(tmp_path: Path, listening: socket.socket) -> None:
+def test_a_backup_is_made_from_the_folder(
+    tmp_path: Path, listening: socket.socket, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "lamplighter.toml").write_text("[security]\nenabled = true\n")
-    done = command("backup", tmp_path / "x.zst", "--config", tmp_path / "lamplighter.toml", "--data", tmp_path)
-    assert "the backup is made from" in done.stderr
+    main(["backup", str(tmp_path / "x.zst"), "--config", str(tmp_path / "lamplighter.toml"), "--data", str(tmp_path)])
+    assert "the backup is made from" in capsys.readouterr().err
