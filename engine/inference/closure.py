@@ -15,6 +15,7 @@ from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.inference.facts import InferredFacts
 from lamplighter.engine.inference.rules import (
+    TYPE,
     Triple,
     classes,
     consequences,
@@ -118,7 +119,9 @@ class Closure:
                 if found not in lost and facts.infers(found):
                     lost[found] = None
                     waiting.append(found)
-                    covered.add(found)
+                    # Not what a lost subclass gave: in a cycle its instance may be one of that subclass by it alone.
+                    if triple[1] == TYPE:
+                        covered.add(found)
             suspects = []
             for found in consequences(facts, facts.property(triple[1]), triple):
                 self._meter.take(DERIVED)

@@ -18,6 +18,9 @@ from tests.support.commands import command_line
 from tests.support.fork_server import LAMPLIGHTER, ForkedProcess
 from tests.support.places import ROOT
 
+PING_S = 600
+"""A test whose clients are many or busy answers pings late on a slow machine. Tests of the pings say otherwise."""
+
 
 class GatewayProcess:
     """`lamplighter run` over a folder. Its ports are free ones, and stay the same over restarts.
@@ -34,10 +37,13 @@ class GatewayProcess:
         self.config = folder / "lamplighter.toml"
         self._arguments = ["run", *arguments, "--config", str(self.config)]
         self._process: ForkedProcess | subprocess.Popen[str] | None = None
-        ports = {"http": {"port": self.http_port}, "websocket": {"port": self.websocket_port}}
-        ports["coap.server"] = {"port": 0}
+        defaults: dict[str, Mapping[str, object]] = {
+            "http": {"port": self.http_port},
+            "websocket": {"port": self.websocket_port, "ping_s": PING_S},
+            "coap.server": {"port": 0},
+        }
         lines = []
-        for name, table in {**ports, **tables}.items():
+        for name, table in {**defaults, **tables}.items():
             lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
         folder.mkdir(parents=True, exist_ok=True)
         self.config.write_text("\n".join(lines) + "\n")

@@ -24,6 +24,7 @@ from lamplighter.gateway.service.shape_files import shape_sources
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import load_applications
 from tests.support.forks import forks, forks_gone
+from tests.support.gateway_process import PING_S
 
 TIMEOUT_S = 120.0  # only a test that hangs waits this long
 FORM = "application/x-www-form-urlencoded"
@@ -36,13 +37,13 @@ _threads = ThreadPoolExecutor(64, thread_name_prefix="test client")
 async def running_gateway(folder: Path, **tables: Mapping[str, object]) -> AsyncIterator[Addresses]:
     """A gateway whose data is in folder / "data" and whose applications are in folder / "apps", until left.
 
-    tables: those of lamplighter.toml that differ from the defaults; ports are free ones and nothing is synced to the
-    disk unless they say otherwise.
+    tables: those of lamplighter.toml that differ from the defaults; ports are free ones, nothing is synced to the disk,
+    and a client may be late with its pongs, unless they say otherwise.
     """
     defaults: dict[str, dict[str, object]] = {
         "gateway": {"durability": "off", "clock_trusted": "always"},
         "http": {"port": 0},
-        "websocket": {"port": 0},
+        "websocket": {"port": 0, "ping_s": PING_S},
     }
     document = {name: {**defaults.get(name, {}), **tables.get(name, {})} for name in {**defaults, **tables}}
     settings, applications = msgspec.convert(document, Settings), load_applications(folder / "apps")

@@ -111,6 +111,14 @@ def test_a_cycle_of_subclasses_does_not_keep_itself_alive(engine: Engine) -> Non
     assert not {"x type B", "x type C"} & inferred(engine)
 
 
+def test_a_cycle_and_what_led_into_it_go_together(engine: Engine) -> None:
+    engine.update(insert(":p rdfs:domain :C . :C rdfs:subClassOf :A . :A rdfs:subClassOf :B", ONTOLOGY))
+    engine.update(insert(":A rdfs:subClassOf :C . :q rdfs:subPropertyOf :p . :x :q 1"))
+    assert {"x type A", "x type B", "x type C"} <= inferred(engine)
+    engine.update(delete(":A rdfs:subClassOf :C . :q rdfs:subPropertyOf :p . :x :q 1"))
+    assert not {"x type A", "x type B", "x type C"} & inferred(engine)
+
+
 def test_what_is_asserted_is_not_inferred_and_comes_back_when_it_is_not_asserted_any_more(engine: Engine) -> None:
     engine.update(insert(":C rdfs:subClassOf :D", ONTOLOGY))
     engine.update(insert(":x a :C"))
