@@ -41,15 +41,27 @@ def add_process_commands(command: Adder) -> None:
     run.add_argument(
         "--all", action="store_true", help="also run the adapters that the settings enable in this process"
     )
+    _add_assignments(run)
     for spec in ADAPTERS:
-        command(spec.name, partial(_adapter, spec))
+        _add_assignments(command(spec.name, partial(_adapter, spec)))
     demo = command("demo", _demo)
     demo.add_argument("--for", dest="seconds", type=float, help="stop after this number of seconds")
     demo.add_argument("--no-browser", action="store_true", help="do not open the web page")
 
 
+def _add_assignments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        dest="assigned",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting instead of that of the file, such as mqtt.host=127.0.0.1; repeatable",
+    )
+
+
 def _configuration(options: argparse.Namespace) -> Configuration:
-    return Configuration.read(config_file(options), options.data)
+    return Configuration.read(config_file(options), options.data, options.assigned)
 
 
 def _start_configuration(options: argparse.Namespace) -> Configuration:

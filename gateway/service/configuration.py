@@ -52,15 +52,16 @@ class Configuration:
     shapes: ShapeSources | None = None
 
     @classmethod
-    def read(cls, config: Path | None, data: Path | None) -> Configuration:
-        """Reads and checks settings, rules, applications, protection. Raises ConfigurationError with all faults."""
+    def read(cls, config: Path | None, data: Path | None, assigned: Sequence[str] = ()) -> Configuration:
+        """Reads and checks settings, rules, applications, protection. Raises ConfigurationError with all faults.
+        assigned: as of `read_settings`."""
         folder = config.parent if config else Path()
         # All faults of all files at once: who mends them one by one would need as many starts.
         refused: list[str] = []
         settings, unread = Settings(), ""
         applications: list[Application] = []
         try:
-            settings = read_settings(config)
+            settings = read_settings(config, assigned=assigned)
             unread = check_protection(settings, folder, data or folder / settings.gateway.data)
         except ConfigurationError as error:
             refused.append(str(error))

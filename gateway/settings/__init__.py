@@ -2,16 +2,17 @@
 
 security, place: the tables of these names; reasoning: ``[inference]`` and ``[shacl]``; deliveries: ``[webhooks]`` and
 ``[ldn]``; ``[mqtt]``, ``[coap]``, ``[http_devices]``, ``[modbus]`` and ``[sync]`` belong to their packages; the other
-tables are here. An unknown key or a bad value stops the start; the error names file, line and key (refusals). No store
-is loaded, so that the adapters' processes read the same model.
+tables are here. Keys of the command line count instead of those of the file (assigned). An unknown key or a bad value
+stops the start; the error names file, line and key (refusals). No store is loaded, so that the adapters' processes read
+the same model.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -36,6 +37,7 @@ from lamplighter.engine.delta import DELTA_QUADS_MAX
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.term_bounds import TERM_BYTES_LEAST, TERM_BYTES_MAX, TERM_BYTES_MOST
 from lamplighter.engine.terms import iri
+from lamplighter.gateway.settings.assigned import AssignedSettings
 from lamplighter.gateway.settings.deliveries import EntitySubscriptionSettings, LdnSettings, WebhookSettings
 from lamplighter.gateway.settings.place import PlaceSettings, place_faults
 from lamplighter.gateway.settings.reasoning import InferenceSettings, ShaclSettings, check_shacl, graph_terms
@@ -269,14 +271,37 @@ class Settings(_Table, frozen=True):
     ngsild: NgsiLdSettings = NgsiLdSettings()
 
 
-def read_settings(path: Path | None, tables: Collection[str] | None = None) -> Settings:
+def read_settings(path: Path | None, tables: Collection[str] | None = None, assigned: Iterable[str] = ()) -> Settings:
     """The settings in a file, or the defaults where none is named. Raises ConfigurationError. The error names all
-    faults, one a line. tables: the only ones that are read and checked; the others have their defaults. None: all."""
-    if path is None:
+    faults, one a line. tables: the only ones that are read and checked; the others have their defaults. None: all.
+    assigned: keys with values that count instead of those of the file, as of ``--set``."""
+    assignments = AssignedSettings.parse(assigned)
+    if path is None and not assignments.values:
         return Settings()
+    document, text = ({}, "") if path is None else _read_document(path)
+    assignments.put_into(document)
+
+    def place(*names: str) -> str:
+        return assignments.place(names) or place_text(path or Path("lamplighter.toml"), text, *names)
+
+    read = document if tables is None else {name: document[name] for name in tables if name in document}
+    try:
+        settings = msgspec.convert(read, Settings)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(without_credentials("\n".join(refusals(place, read, Settings)), read)) from error
+    settings, misplaced = with_absolute_places(settings, path.parent if path else Path())
+    faults = [*misplaced, *_own_faults(settings)]
+    if faults:
+        refused = "\n".join(f"{place(*names)}: {'.'.join(names)}: {what}" for names, what in faults)
+        raise ConfigurationError(without_credentials(refused, read))
+    return settings
+
+
+def _read_document(path: Path) -> tuple[dict[str, Any], str]:
+    """The document and the text of a file. Raises ConfigurationError."""
     try:
         text = read_text(path)
-        document = toml_document(text)
+        return toml_document(text), text
     except OSError as error:
         raise ConfigurationError(
             f"{path}: {reading_problem(error, path, 'name another file with --config')}"
@@ -284,18 +309,6 @@ def read_settings(path: Path | None, tables: Collection[str] | None = None) -> S
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         cure = "; write the keys of a table in one place" if "Cannot declare" in str(error) else ""
         raise ConfigurationError(f"{path}: not TOML: {error}{cure}") from error
-    read = document if tables is None else {name: document[name] for name in tables if name in document}
-    try:
-        settings = msgspec.convert(read, Settings)
-    except msgspec.ValidationError as error:
-        refused = "\n".join(refusals(path, text, read, Settings))
-        raise ConfigurationError(without_credentials(refused, read)) from error
-    settings, misplaced = with_absolute_places(settings, path.parent)
-    faults = [*misplaced, *_own_faults(settings)]
-    if faults:
-        refused = "\n".join(f"{place_text(path, text, *names)}: {'.'.join(names)}: {what}" for names, what in faults)
-        raise ConfigurationError(without_credentials(refused, read))
-    return settings
 
 
 def _own_faults(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
@@ -27,8 +27,9 @@ class _Fault(NamedTuple):
     hides: bool = True
 
 
-def refusals(path: Path, text: str, document: Mapping[str, Any], kind: type[msgspec.Struct]) -> list[str]:
-    """The messages for all faults of a document that `msgspec.convert` refuses. text: of the file."""
+def refusals(place: Callable[..., str], document: Mapping[str, Any], kind: type[msgspec.Struct]) -> list[str]:
+    """The messages for all faults of a document that `msgspec.convert` refuses. place: where a table or its key is, by
+    their names."""
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
     faults: list[_Fault] = []
     for name, value in document.items():
@@ -36,7 +37,7 @@ def refusals(path: Path, text: str, document: Mapping[str, Any], kind: type[msgs
             faults += _faults(value, fields[name], (name,))
         else:
             faults.append(_Fault((name,), _unknown_table(name, {table: _names(fields[table]) for table in fields})))
-    return [f"{place_text(path, text, *fault.names)}: {fault.what}" for fault in faults]
+    return [f"{place(*fault.names)}: {fault.what}" for fault in faults]
 
 
 def place_text(path: Path, text: str, *names: str) -> str:

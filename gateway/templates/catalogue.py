@@ -52,7 +52,7 @@ class Choice:
     room whose sensors count; sensors: IRIs of those that count; with neither, all sensors of the gateway count.
     confirmed: only values count that are confirmed (docs/devices.md). delay: ISO 8601. states: desired states of the
     actuators while the condition holds and otherwise, as SPARQL. span: when they have the first of them, of a template
-    without sensors. dimming: None: brightness is left alone."""
+    without sensors; of one with sensors, when these count; None: always. dimming: None: brightness is left alone."""
 
     name: str
     base_iri: str
@@ -67,9 +67,10 @@ class Choice:
     dimming: Dimming | None = None
 
     @property
-    def kept_span(self) -> DailySpan | None:
-        """The period that the application declares."""
-        return self.span if self.dimming is None else self.dimming.span
+    def kept_spans(self) -> list[DailySpan]:
+        """The periods that the application declares."""
+        dimmed = None if self.dimming is None else self.dimming.span
+        return [one for one in (self.span, dimmed) if one is not None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +79,8 @@ class Template:
     actuators that fit. properties: of the
     sensors; the first is that of a sensor that is mapped by hand; none: it follows the time. words: options with the
     payloads for true and false. delay: option, its default and its explanation. span: of a template that follows the
-    time, its default. states: options of the desired states with their defaults; none: true and false. dims: whether it
-    can set brightness too."""
+    time, its default. states: options of the desired states with their defaults; none: true and false. lights: whether
+    it can set brightness too, and act at some times only."""
 
     summary: str
     actuator: str
@@ -90,7 +91,7 @@ class Template:
     delay: tuple[str, str, str] | None = None
     span: DailySpan | None = None
     states: Mapping[str, str] = field(default_factory=dict)
-    dims: bool = False
+    lights: bool = False
 
 
 # --- profiles ---
@@ -104,7 +105,7 @@ def _while(choice: Choice, properties: Sequence[str], *, query: str, updates: tu
     queries = {
         query: _query(
             "SELECT DISTINCT ?detected WHERE { VALUES ?detected { true } "
-            f"VALUES ?property {{ {' '.join(properties)} }} {_confirmation(choice)}"
+            f"VALUES ?property {{ {' '.join(properties)} }} {_limit(choice)}{_confirmation(choice)}"
             f"?reading sosa:observedProperty ?property ; sosa:hasSimpleResult ?detected{_sensors(choice)} }}"
         ),
         "WAITING": _query(f"SELECT ?since WHERE {{ {note} }}"),
@@ -191,19 +192,18 @@ def _during(choice: Choice, properties: Sequence[str]) -> Document:
 
 
 def _document(choice: Choice, queries: Document, updates: Document, aggregators: Document) -> Document:
-    if choice.kept_span is not None:
-        queries, updates, aggregators = _with_span(choice.kept_span, queries, updates, aggregators)
+    if choice.kept_spans:
+        queries, updates, aggregators = _with_spans(choice.kept_spans, queries, updates, aggregators)
     namespaces = {"sosa": SOSA, "gateway": GATEWAY, "app": f"{choice.base_iri}application/{choice.name}#"}
     extended = {"lamplighter": {"aggregators": aggregators}}
     return {"namespaces": namespaces, "queries": queries, "updates": updates, "extended": extended}
 
 
-def _with_span(
-    span: DailySpan, queries: Document, updates: Document, aggregators: Document
+def _with_spans(
+    spans: Sequence[DailySpan], queries: Document, updates: Document, aggregators: Document
 ) -> tuple[Document, Document, Document]:
-    """With what declares the period whenever it is not declared: at first, and if somebody has deleted it."""
-    days = f" ; gateway:onWeekday {', '.join(map(_text, span.weekdays))}" if span.weekdays else ""
-    declaration = f"{span.name} gateway:begins {_text(span.begins)} ; gateway:ends {_text(span.ends)}{days}"
+    """With what declares the periods whenever one is not declared: at first, and if somebody has deleted it."""
+    declaration = " . ".join(map(_declaration, spans))
     undeclared = f"VALUES ?undeclared {{ true }} FILTER NOT EXISTS {{ {declaration} }}"
     # Another period of this application is that of an earlier file.
     other = (
@@ -218,8 +218,18 @@ def _with_span(
     )
 
 
+def _declaration(span: DailySpan) -> str:
+    days = f" ; gateway:onWeekday {', '.join(map(_text, span.weekdays))}" if span.weekdays else ""
+    return f"{span.name} gateway:begins {_text(span.begins)} ; gateway:ends {_text(span.ends)}{days}"
+
+
 def _query(sparql: str) -> Document:
     return {"sparql": sparql}
+
+
+def _limit(choice: Choice) -> str:
+    """The pattern without which no reading counts: the period is active."""
+    return "" if choice.span is None else f"{choice.span.name} gateway:active true . "
 
 
 def _confirmation(choice: Choice) -> str:
@@ -286,7 +296,7 @@ TEMPLATES = {
         properties=("gateway:motion", "gateway:occupancy"),
         delay=("off-after", "PT30S", "how long no motion is detected before the light goes off"),
         profile=partial(_while, query="MOTION", updates=("SWITCH_ON", "SWITCH_OFF")),
-        dims=True,
+        lights=True,
     ),
     "leak-alarm": Template(
         summary="switch an alarm on when a sensor finds water, and off when all have been dry for a while",

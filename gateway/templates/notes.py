@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lamplighter.adapters.mqtt.sender import not_permitted, permits
+from lamplighter.gateway.local_time.times import TimeOfDay
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.templates.values import MadeApplication
 
@@ -10,8 +11,11 @@ from lamplighter.gateway.templates.values import MadeApplication
 def lacking_settings(settings: Settings, file: str, made: MadeApplication) -> list[str]:
     """file: the name of the settings file."""
     notes = []
-    if made.choice.kept_span is not None and not settings.place.is_set:
+    times = [TimeOfDay.parse(text) for span in made.choice.kept_spans for text in (span.begins, span.ends)]
+    if times and not settings.place.is_set:
         notes.append(f"set time_zone and position of [place] in {file}")
+    elif any(time.event for time in times) and not settings.place.position:
+        notes.append(f"set position of [place] in {file}: it follows the sun")
     if settings.mqtt.model == "event":
         notes.append('warning: it does not see readings over MQTT: mqtt.model is "event", and must be "latest"')
     if made.tables and not settings.mqtt.host:

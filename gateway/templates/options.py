@@ -87,22 +87,30 @@ def _sensors(template: Template) -> Iterator[Option]:
 def _time(template: Template) -> Iterator[Option]:
     if template.span is not None:
         yield from _span("from", "until", template.span, "time")
+        yield _weekday("time")
+    if template.lights:
+        for name, text in (("only-from", "sunset"), ("only-until", "sunrise")):
+            yield Option(name, "time", f"motion counts at these local times only, such as {text} or 07:00", "time")
 
 
 def _brightness(template: Template) -> Iterator[Option]:
-    if template.dims:
+    if template.lights:
         dims = ("brightness",)
         group: Group = "brightness"
         yield Option("dimmer", "actuator", "its actuator of brightness", group, repeatable=True, properties=dims)
         yield Option("level", "number", "brightness", group, default="100")
         yield Option("dim-level", "number", "brightness while dimmed", group, default="40")
         yield from _span("dim-from", "dim-until", DIMMING, group)
+        yield _weekday(group)
 
 
 def _span(begin: str, end: str, default: DailySpan, group: Group) -> Iterator[Option]:
     for name, moment in ((begin, default.begins), (end, default.ends)):
         yield Option(name, "time", "local time such as 07:00, sunset or sunset-PT30M", group, default=moment)
-    yield Option("weekday", "choice", "only if it begins on this day", group, repeatable=True, choices=DAYS)
+
+
+def _weekday(group: Group) -> Option:
+    return Option("weekday", "choice", "only if it begins on this day", group, repeatable=True, choices=DAYS)
 
 
 def _by_hand(template: Template) -> Iterator[Option]:

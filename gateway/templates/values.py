@@ -191,8 +191,8 @@ class _Maker:
             room=None if named else room,
             sensors=sensors,
             confirmed=self.text("unconfirmed") == "ignore",
-            span=self._span("from", "until") if template.span else None,
-            dimming=self._dimming() if template.dims else None,
+            span=self._span("from", "until", self._texts("weekday")) if template.span else self._limit(),
+            dimming=self._dimming() if template.lights else None,
         )
         return choice, tables
 
@@ -299,7 +299,14 @@ class _Maker:
             self._fault(option, text, "write a time such as 30s, 5min, 1h or PT30S")
         return duration
 
-    def _span(self, begin: str, end: str) -> DailySpan:
+    def _limit(self) -> DailySpan | None:
+        """When sensors count; None: always."""
+        given = [self.text(option) is not None for option in ("only-from", "only-until")]
+        if any(given) and not all(given):
+            self._fault("only-until" if given[0] else "only-from", "", "give both, or none")
+        return self._span("only-from", "only-until", ()) if all(given) else None
+
+    def _span(self, begin: str, end: str, weekdays: Sequence[str]) -> DailySpan:
         texts = []
         for option in (begin, end):
             text = self.text(option) or ""
@@ -308,11 +315,12 @@ class _Maker:
             except ValueError as error:
                 self._fault(option, "", str(error))
             texts.append(text)
-        return DailySpan(texts[0], texts[1], self._texts("weekday"))
+        return DailySpan(texts[0], texts[1], weekdays)
 
     def _dimming(self) -> Dimming | None:
         dimmers = self._names("dimmer", new=False)
-        levels, span = (self._number("dim-level"), self._number("level")), self._span("dim-from", "dim-until")
+        levels = self._number("dim-level"), self._number("level")
+        span = self._span("dim-from", "dim-until", self._texts("weekday"))
         return Dimming(dimmers, levels, span) if dimmers else None
 
     # --- mapping rules ---

@@ -180,3 +180,47 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(str(tmp_path))):
         read_settings(tmp_path)
+
+
+def test_keys_of_the_command_line_count_instead_of_those_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "lamplighter.toml"
+    path.write_text('[mqtt]\nhost = "away"\nport = 1884\n[http]\nport = 0\n')
+    assigned = (
+        "mqtt.host=127.0.0.1",
+        "place.position = 52.52, 13.40",
+        "mqtt.discovery=['shelly']",
+        "mqtt.brokers.barn.host=b",
+    )
+    settings = read_settings(path, assigned=assigned)
+    assert (settings.mqtt.host, settings.mqtt.port, settings.http.port) == ("127.0.0.1", 1884, 0)
+    assert (settings.place.position, settings.mqtt.discovery) == ("52.52, 13.40", ["shelly"])
+    assert settings.mqtt.brokers["barn"].host == "b"
+    assert read_settings(None, assigned=assigned).mqtt.host == "127.0.0.1"
+
+
+@each_row(
+    ("assigned", "told"),
+    [
+        ("mqtt.prot=1", "--set mqtt.prot: unknown key mqtt.prot; did you mean port?"),
+        ("mqtt.port=high", "--set mqtt.port: mqtt.port: Expected `int`, got `str`"),
+        ("mqtt.host=a b", "--set mqtt.host: mqtt.host: 'a b' is not a host"),
+        ("place.position=north", "--set place.position: place.position: 'north' is not latitude and longitude"),
+        ("nosuch.key=1", "--set nosuch.key: unknown table [nosuch]; use one"),
+        ("mqtt.port.more=1", "--set mqtt.port.more: port is no table"),
+        ("mqtt=1", "--set mqtt=1: write TABLE.KEY=VALUE, such as mqtt.host=127.0.0.1"),
+        ("mqtt.port=1\nhost='a'", "--set mqtt.port: mqtt.port: Expected `int`, got `str`"),
+    ],
+)
+def test_what_is_wrong_on_the_command_line_names_the_option(tmp_path: Path, assigned: str, told: str) -> None:
+    path = tmp_path / "lamplighter.toml"
+    path.write_text("[mqtt]\nport = 1884\n")
+    with pytest.raises(ConfigurationError, match=re.escape(told)):
+        read_settings(path, assigned=[assigned])
+
+
+def test_faults_of_the_file_keep_their_line_beside_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "lamplighter.toml"
+    path.write_text("[http]\nport = 'x'\n")
+    with pytest.raises(ConfigurationError, match=f"{re.escape(str(path))} line 2: http.port") as caught:
+        read_settings(path, assigned=["mqtt.host=1"])
+    assert "--set mqtt.host: mqtt.host: Expected `str`" in str(caught.value)

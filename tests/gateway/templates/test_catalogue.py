@@ -30,6 +30,7 @@ SELECTIONS: dict[str, dict[str, Any]] = {
     "sensors": {"sensors": [f"{BASE}sensor/a", f"{BASE}sensor/b"]},
     "all": {},
     "confirmed": {"room": ROOM, "confirmed": True},
+    "at night": {"room": ROOM, "span": DailySpan("sunset", "sunrise")},
     "confirmed of sensors": {"sensors": [f"{BASE}sensor/a"], "confirmed": True},
 }
 PREFIXES = (
@@ -338,6 +339,26 @@ async def test_motion_light_dims_at_night(tmp_path: Path, monkeypatch: pytest.Mo
         await until(lambda: any(b'#active> "false"' in line for line in dump(house.runner)), "the morning")
         await house.read("a", "motion", True)
         assert house.states == {"x": "true", "d": "100"}
+
+
+async def test_motion_light_acts_at_night_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dimming = Dimming([f"{BASE}actuator/d"], ("40", "100"), DailySpan("22:00", "07:00"))
+    night = DailySpan("sunset", "sunrise")
+    app = made("motion-light", room=ROOM, actuators=[f"{BASE}actuator/x"], dimming=dimming, span=night)
+    clock = FakeClock()  # 3:00 in Berlin
+    async with house_in_berlin(tmp_path, clock, app, monkeypatch) as house:
+        await until(lambda: sum(b"#active>" in line for line in dump(house.runner)) == 2, "both periods")
+        await house.read("a", "motion", True)
+        assert house.states == {"x": "true", "d": "40"}
+        await house.pass_s(6 * 3600)
+        await until(lambda: not any(b'#active> "true"' in line for line in dump(house.runner)), "the morning")
+        await house.pass_s(31)
+        assert house.states == {"x": "false", "d": "40"}, "its time ends like the motion"
+        await house.read("a", "motion", False)
+        await house.read("a", "motion", True)
+        assert house.states["x"] == "false", "by day motion does not count"
+        await house.pass_s(9 * 3600)
+        await until_states(house, {"x": "true", "d": "100"})
 
 
 def test_mapping_text_is_read_as_it_was_meant(tmp_path: Path) -> None:
