@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import paho.mqtt.client as mqtt
@@ -19,14 +19,22 @@ BRIDGE_STATE = "zigbee2mqtt/bridge/state"
 
 
 class House:
-    """Devices of all makes in turn, while the context is open. They connect again by themselves, as devices do, and say
-    then what they say at each connection. All use one connection: a broker sees the messages, not the clients.
+    """Devices of some makes in turn, while the context is open. They connect again by themselves, as devices do, and
+    say then what they say at each connection. All use one connection: a broker sees the messages, not the clients.
 
-    chance: decides what hands do. Messages have QoS 0, the default of these makes.
+    chance: decides what hands do. makes: with the number of a device. Messages have QoS 0, the default of these makes.
     """
 
-    def __init__(self, count: int, port: int, *, host: str = "127.0.0.1", chance: random.Random) -> None:
-        self.devices: list[HouseDevice] = [MAKES[number % len(MAKES)](number) for number in range(count)]
+    def __init__(
+        self,
+        count: int,
+        port: int,
+        *,
+        host: str = "127.0.0.1",
+        chance: random.Random,
+        makes: Sequence[Callable[[int], HouseDevice]] = MAKES,
+    ) -> None:
+        self.devices = [makes[number % len(makes)](number) for number in range(count)]
         self.connections = 0
         self._chance = chance
         self._lock = threading.RLock()
@@ -58,6 +66,12 @@ class House:
         self._client.loop_stop()
 
     # --- what people and nature do ---
+
+    def happen(self, device: HouseDevice, name: str, value: Value) -> None:
+        """One value of a device changes, and it says so."""
+        with self._lock:
+            device.truth[name] = value
+            self._say(device, device.changed(name))
 
     def switch(self, count: int) -> list[HouseDevice]:
         """Hands switch devices, and values change by themselves: so many times. Returns the devices."""

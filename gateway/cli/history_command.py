@@ -15,7 +15,7 @@ from lamplighter.gateway.cli.console import shorten, table
 from lamplighter.gateway.cli.endpoint import add_reach_options, call_gateway
 from lamplighter.gateway.clock import moment
 from lamplighter.gateway.history.logbook import ENTRIES_MAX, KIND_NAMES
-from lamplighter.gateway.history.names import plain
+from lamplighter.gateway.history.names import plain, short_iri
 
 ROWS_MAX = 40  # rows of a table on the terminal; --json and --csv have all
 SPARK_MAX = 60
@@ -80,8 +80,9 @@ def _history(options: argparse.Namespace) -> int:
 def history_lines(chart: dict[str, Any]) -> Iterator[str]:
     """The label, a line of bars, the last rows of a table, and what is not known. Raises UpstreamError."""
     try:
-        title = ", ".join(plain(text) for text in (chart["label"], chart["area"], chart["unit"]) if text)
-        yield title
+        label, name, unit = chart["label"], chart["name"] or "", short_iri(chart["unit"] or "")
+        title = label if label.startswith(name) else f"{name} {label}"
+        yield ", ".join(plain(text) for text in (title, chart["area"], unit) if text)
         if chart["kind"] == "number":
             yield from _number_lines(chart)
         else:
@@ -94,7 +95,7 @@ def history_lines(chart: dict[str, Any]) -> Iterator[str]:
             yield f"{_clock(gap['from'])} to {_clock(gap['to'])}: {plain(gap['reason'])}{text}"
         since = chart["complete_since"]
         yield f"the log has everything since {_clock(since)}" if since else "the log is empty"
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise UpstreamError(f"the gateway's answer is not a history: {error!r}") from error
 
 

@@ -12,7 +12,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.errors import ConfigurationError, RefusedError, UpstreamError
 from lamplighter.engine.protocol.jsap import parse
 from lamplighter.gateway.cli.apps_commands import call_for_json, put_text
 from lamplighter.gateway.cli.command_table import Adder
@@ -91,7 +91,13 @@ def _store(options: argparse.Namespace, values: Values) -> int:
         content = json.dumps(body, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise ConfigurationError("write UTF-8") from error
-    made = call_for_json(options, "POST", f"/templates/{options.template}", content)
+    try:
+        made = call_for_json(options, "POST", f"/templates/{options.template}", content)
+    except RefusedError as error:
+        if error.code != "conflict":
+            raise
+        problem = f"{options.name} runs already; give another --name, or --force to replace it"
+        raise RefusedError(error.code, error.status, problem) from error
     if options.json:
         print_json(made)
     else:

@@ -16,6 +16,7 @@ from lamplighter.gateway.cli.names import directory_of
 from lamplighter.gateway.cli.options import complete_names
 from lamplighter.gateway.devices.directory import NameDirectory
 from lamplighter.gateway.devices.listing import is_confirmed
+from lamplighter.gateway.history.names import short_iri
 from lamplighter.gateway.texts import comparable, did_you_mean, nearest
 from lamplighter.ontology import vocabulary as v
 
@@ -102,9 +103,9 @@ def _newest(dataset: RunningDataset, name: str, in_room: str | None) -> Iterator
             continue
         if in_room is not None and comparable(in_room) != comparable(room):
             continue
-        observes = _short(property_.removeprefix(f"{base}property/"))
+        observes = short_iri(property_.removeprefix(f"{base}property/"))
         confirmed = is_confirmed(time, since) if since else None
-        found = given or feature, observes, value, code or _short(unit), time[:19] or problem, nil or None, confirmed
+        found = given or feature, observes, value, code or short_iri(unit), time[:19] or problem, nil or None, confirmed
         # With the model "event" the end of a graph's IRI has time and number; a retained reading has no other time.
         order = "/".join(graph.rsplit("/", 2)[1:]) or time.rstrip("Z")
         if newest.get(sensor) != (order, (*found[:-1], False)):  # a reading has a row for each of its sources
@@ -116,13 +117,3 @@ def _newest(dataset: RunningDataset, name: str, in_room: str | None) -> Iterator
         label, observes, value, unit, time, *doubts = found
         texts = [shorten(text) for text in (label, observes + which, value, unit, time)]
         yield (*texts, *doubts)  # type: ignore[misc]
-
-
-def _short(iri: str) -> str:
-    """An IRI with a known prefix; without one if it is of the gateway's vocabulary."""
-    if iri.startswith(v.GATEWAY):
-        return iri.removeprefix(v.GATEWAY)
-    for prefix, namespace in v.PREFIXES.items():
-        if iri.startswith(namespace) and iri != namespace:
-            return f"{prefix}:{iri.removeprefix(namespace)}"
-    return iri

@@ -209,10 +209,11 @@ class _EntryWriter:
         if record.cancel is not None:
             yield self._entry(record, "delay", f"{_begin(self._by(record))} cancelled a delayed update")
             return
-        found = False
+        found: set[tuple[EntryKind, str]] = set()  # a quad may be in several graphs
         for entry in self._commit(record):
-            found = True
-            yield entry
+            if (entry.kind, entry.text) not in found:
+                found.add((entry.kind, entry.text))
+                yield entry
         by_client = record.cause is not None and record.cause.kind in ("http", "ws")
         if by_client and not found and any(quad.p not in _OF_READINGS for quad in (*record.a, *record.d)):
             yield self._entry(record, "update", _begin(origin_text(own_link(record), self._names)))

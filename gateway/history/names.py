@@ -9,7 +9,7 @@ from lamplighter.engine.terms import Quad, Term, is_iri, lexical
 from lamplighter.gateway.log.snapshots import label, place_of
 from lamplighter.gateway.state.resumption import public_spuid
 from lamplighter.gateway.texts import cut, printable
-from lamplighter.ontology.vocabulary import PREFIXES, RDF_TYPE
+from lamplighter.ontology.vocabulary import GATEWAY, PREFIXES, RDF_TYPE
 
 _LINES_MAX = 20
 _LITERAL_CHARACTERS_MAX = 120
@@ -19,6 +19,16 @@ _TEXT_CHARACTERS_MAX = 100
 def plain(text: str) -> str:
     """An untrusted text, on one line."""
     return printable(cut(" ".join(text.split()), _TEXT_CHARACTERS_MAX))
+
+
+def short_iri(iri: str) -> str:
+    """An IRI with a known prefix; without one if it is of the gateway's vocabulary."""
+    if iri.startswith(GATEWAY):
+        return iri.removeprefix(GATEWAY)
+    for prefix, namespace in PREFIXES.items():
+        if iri.startswith(namespace) and iri != namespace:
+            return f"{prefix}:{iri.removeprefix(namespace)}"
+    return iri
 
 
 class Names:

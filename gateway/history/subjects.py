@@ -6,7 +6,7 @@ own, and are meant by words of what they are about.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -177,7 +177,7 @@ class Subjects:
         if not found:
             found = [one for one in self.all if term in (one.feature, one.host)]
         if len(found) > 1:
-            raise _several(text, found)
+            raise self._several(text, found)
         return found[0] if found else None
 
     def by_name(self, text: str) -> Subject:
@@ -192,10 +192,20 @@ class Subjects:
         if len(some) == 1:
             return some[0]
         if some:
-            raise _several(text, some)
-        labels = [one.label for one in self.all]
+            raise self._several(text, some)
+        labels = [self._full_name(one) for one in self.all]
         names = nearest(text, labels) or labels
         raise UnknownResourceError(f"no reading or actuator is called {text[:100]!r}; {_name_list(names)}")
+
+    def _several(self, text: str, found: Sequence[Subject]) -> MalformedRequestError:
+        names = Counter(map(self._full_name, found))
+        listed = (
+            name if names[name] == 1 else f"{name} (<{lexical(one.iri)}>)"
+            for name, one in ((self._full_name(one), one) for one in found)
+        )
+        return MalformedRequestError(
+            f"{text[:100]!r} names {len(found)} readings or actuators; add a word: {_name_list(listed)}"
+        )
 
     def _words(self, one: Subject) -> str:
         parts = (one.label, one.name, one.area, one.property_name, lexical(one.iri).removeprefix(self._base))
@@ -230,13 +240,6 @@ class Subjects:
 
 def _has_words(words: str, wanted: str) -> bool:
     return all(word in words for word in wanted.split())
-
-
-def _several(text: str, found: Sequence[Subject]) -> MalformedRequestError:
-    names = [f"{one.label} (<{lexical(one.iri)}>)" for one in found]
-    return MalformedRequestError(
-        f"{text[:100]!r} names {len(found)} readings or actuators; add a word: {_name_list(names)}"
-    )
 
 
 def _name_list(names: Iterable[str]) -> str:

@@ -193,7 +193,7 @@ def test_keys_of_the_command_line_count_instead_of_those_of_the_file(tmp_path: P
     )
     settings = read_settings(path, assigned=assigned)
     assert (settings.mqtt.host, settings.mqtt.port, settings.http.port) == ("127.0.0.1", 1884, 0)
-    assert (settings.place.position, settings.mqtt.discovery) == ("52.52, 13.40", ["shelly"])
+    assert (settings.place.position, settings.mqtt.discovery) == ("52.52, 13.40", ("shelly",))
     assert settings.mqtt.brokers["barn"].host == "b"
     assert read_settings(None, assigned=assigned).mqtt.host == "127.0.0.1"
 

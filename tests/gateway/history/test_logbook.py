@@ -104,6 +104,16 @@ def test_each_thing_that_happened_is_told_with_its_reason(tmp_path: Path, split:
     ]
 
 
+def test_what_two_graphs_say_is_told_once(tmp_path: Path) -> None:
+    clock = FakeClock()
+    log = opened(tmp_path, clock)
+    adopted = literal("adopted")
+    quads = [Quad(LAMP, f"<{v.ADOPTION}>", adopted, graph) for graph in (None, "<urn:registry>")]
+    log.append(entries.commit(QuadDelta((), tuple(quads), ()), Cause("http", "x")))
+    log.sync(always=True)
+    assert texts(tmp_path) == ["Hall lamp is adopted"]
+
+
 def test_an_entry_leads_to_its_explanation(tmp_path: Path) -> None:
     house(tmp_path)
     [entry] = [one for one in page(tmp_path, kinds=frozenset({"switch"})).entries if one.record == "1/6"]

@@ -215,11 +215,16 @@ async def test_the_commands_show_history_and_logbook(gateway: Addresses) -> None
     url = ("--url", gateway.query.removesuffix("/query"))
     shown = await run("history", "küche", "temperature", *url)
     assert (
-        shown.returncode == 0 and "Küche temperature, Ground floor" in shown.stdout and "20.5 to 21.5" in shown.stdout
+        shown.returncode == 0
+        and "Küche temperature, Ground floor, unit:DEG_C\n" in shown.stdout
+        and "20.5 to 21.5" in shown.stdout
     ), shown
     assert "21.5" in (await run("history", "küche", "temperature", "--csv", *url)).stdout
     lamp = await run("history", "urn:lamp", "--since", "7d", *url)
     assert "OFF" in lamp.stdout and "reported:" in lamp.stdout
+    part = f"{_PREFIXES} INSERT DATA {{ <urn:sensor/m> rdfs:label 'motion' . <urn:hall> sosa:hosts <urn:sensor/m> }}"
+    assert (await update(gateway, part)).status == 200
+    assert (await run("history", "motion", *url)).stdout.startswith("Hall motion\n")
     refused = await run("history", "küche", *url)
     assert refused.returncode == 4 and "Küche lamp" in refused.stderr
     book = await run("logbook", "--device", "Küche", "--kind", "switch", *url)
