@@ -28,8 +28,8 @@ class HouseDevice(ABC):
     """One device. number: makes it unique in the house.
 
     truth: what it measures and what state it has, by the names that the gateway gives them. identity: format and
-    identifier of its announcement. retained: whether the broker keeps its states. is_silent: without power: it says and
-    obeys nothing.
+    identifier of its announcement. title: what people called it, if they did. retained: whether the broker keeps its
+    states. is_silent: without power: it says and obeys nothing.
     """
 
     source: ClassVar[str]
@@ -37,6 +37,7 @@ class HouseDevice(ABC):
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.title = ""
         self.truth: dict[str, Value] = {}
         self.is_silent = False
 
@@ -203,7 +204,13 @@ class TasmotaPlug(HouseDevice):
     def _config(self, relays: list[int]) -> dict[str, Any]:
         words = {"ofln": "Offline", "onln": "Online", "state": ["OFF", "ON", "TOGGLE", "HOLD"]}
         topics = {"t": self.topic, "ft": "%prefix%/%topic%/", "tp": ["cmnd", "stat", "tele"]}
-        name = {"dn": self.topic, "fn": [self.topic], "hn": self.topic, "mac": self.identity[1], "md": "Plug"}
+        name = {
+            "dn": self.title or self.topic,
+            "fn": [self.topic],
+            "hn": self.topic,
+            "mac": self.identity[1],
+            "md": "Plug",
+        }
         return name | words | topics | {"rl": relays, "so": {"30": 0}, "lt_st": 0, "ver": 1}
 
     def report(self) -> Sequence[DeviceMessage]:
@@ -422,7 +429,7 @@ class Entities(HouseDevice):
         """Its entities by component, each with what only it has."""
 
     def announcements(self) -> Sequence[DeviceMessage]:
-        device = {"ids": [self.name], "name": self.name, "mf": "House", "sw": "1.0"}
+        device = {"ids": [self.name], "name": self.title or self.name, "mf": "House", "sw": "1.0"}
         return [
             DeviceMessage(f"homeassistant/{component}/{self.name}/config", json.dumps(config | {"dev": device}), True)
             for component, config in self.configs().items()

@@ -346,7 +346,7 @@ def _adopt(options: argparse.Namespace) -> int:
         print_json({"adopted": [decision_json(entry) | more for entry, more in zip(adopted, warned, strict=True)]})
     else:
         if not entries:
-            print("no device is proposed")
+            print("no device is proposed; devices announce themselves some seconds after the start of the gateway")
         for entry in adopted:
             print(f"adopted {entry.identity}, {printable(entry.name)}")
             _warn_of_refused_topics(gateway, entry.device)

@@ -188,7 +188,9 @@ class Subjects:
         exact, wanted = " ".join(text.casefold().split()), comparable(text)
         some = [one for one in self.all if one.label.casefold() == exact]
         some = some or [one for one in self.all if comparable(one.label) == wanted]
-        some = some or [one for one in self.all if wanted and _has_words(self._words(one), wanted)]
+        # A path has words of the format too, such as POWER for what is switched.
+        for words in (self._words, self._words_and_path) if wanted else ():
+            some = some or [one for one in self.all if _has_words(words(one), wanted)]
         if len(some) == 1:
             return some[0]
         if some:
@@ -208,8 +210,10 @@ class Subjects:
         )
 
     def _words(self, one: Subject) -> str:
-        parts = (one.label, one.name, one.area, one.property_name, lexical(one.iri).removeprefix(self._base))
-        return comparable(" ".join(parts))
+        return comparable(" ".join((one.label, one.name, one.area, one.property_name)))
+
+    def _words_and_path(self, one: Subject) -> str:
+        return f"{self._words(one)} {comparable(lexical(one.iri).removeprefix(self._base))}"
 
     def about(self, text: str) -> set[Term]:
         """All IRIs of the device, feature or part that a text names: of its readings, their streams, and actuators.

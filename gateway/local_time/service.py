@@ -210,9 +210,12 @@ class LocalTime:
         """For the health of the gateway, while the settings have a place."""
         if not self._runner.settings.place.is_set:
             return []
-        if not self._problem:
-            return [Component(name=COMPONENT)]
-        return [not_ok(COMPONENT, "degraded", f"it is not kept: {self._problem}", _CURE)]
+        if self._problem:
+            return [not_ok(COMPONENT, "degraded", f"it is not kept: {self._problem}", _CURE)]
+        if not self._runner.log.clock.trusted():
+            reason = "the clock is not synchronised; periods do not begin or end"
+            return [not_ok(COMPONENT, "degraded", reason, "see the component clock")]
+        return [Component(name=COMPONENT)]
 
     async def keep(self) -> None:
         """Until cancelled, while the settings have a place."""

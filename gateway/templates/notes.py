@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lamplighter.adapters.mqtt.sender import not_permitted, permits
 from lamplighter.gateway.local_time.times import TimeOfDay
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.templates.values import MadeApplication
+
+if TYPE_CHECKING:
+    from lamplighter.gateway.clock import Clock
+
+
+def clock_notes(clock: Clock, made: MadeApplication) -> list[str]:
+    """Why its times do not come."""
+    if not made.choice.kept_spans or clock.trusted():
+        return []
+    return ["warning: the clock is not synchronised, so its times do not come; `lamplighter status` says what to do"]
 
 
 def lacking_settings(settings: Settings, file: str, made: MadeApplication) -> list[str]:

@@ -74,7 +74,7 @@ class TemplateRequests:
         """Raises QueueFullError while too many requests wait, UnknownResourceError; otherwise as
         `ApplicationRequests.store`."""
         from lamplighter.gateway.templates.catalogue import TEMPLATES, profile_text
-        from lamplighter.gateway.templates.notes import lacking_settings, permission_notes
+        from lamplighter.gateway.templates.notes import clock_notes, lacking_settings, permission_notes
         from lamplighter.gateway.templates.values import ValueFaultsError, make
 
         template: str = request.scope["below"]
@@ -113,7 +113,11 @@ class TemplateRequests:
             "follows": made.follows,
             "profile": made.document,
             "rules": [{kind: table} for kind, table in made.tables.items()],
-            "notes": [*lacking_settings(settings, "lamplighter.toml", made), *permission_notes(settings, made)],
+            "notes": [
+                *lacking_settings(settings, "lamplighter.toml", made),
+                *permission_notes(settings, made),
+                *clock_notes(self._runner.log.clock, made),
+            ],
             "warnings": warnings,
             "put": None if put is None else msgspec.Raw(put.body),
             "tried": tried,

@@ -190,6 +190,15 @@ async def test_unexpected_error_ends_neither_the_gateway_nor_local_time(
             await until(lambda: local_time.components()[0].well, "the component")
 
 
+async def test_a_clock_that_is_not_trusted_is_told(tmp_path: Path) -> None:
+    settings, clock = msgspec.convert({"place": PLACE}, Settings), FakeClock(trusted=False)
+    async with running(recovered(tmp_path, clock, settings=settings)) as runner:
+        [component] = LocalTime(runner).components()
+        assert (component.state, "not synchronised" in component.reason) == ("degraded", True)
+        clock.synchronised = True
+        assert LocalTime(runner).components()[0].well
+
+
 async def test_end_in_the_moment_of_a_change_is_not_lost(tmp_path: Path) -> None:
     settings = msgspec.convert({"place": PLACE}, Settings)
     # An untrusted clock: nothing is said, so it waits at once.

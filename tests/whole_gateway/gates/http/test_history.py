@@ -140,6 +140,14 @@ async def test_a_reading_is_called_like_its_sensor_or_its_iri(gateway: Addresses
     found = await history(gateway, name="sonde")
     assert (found["iri"], found["label"]) == ("urn:observation/a", "Sonde =1+1 \\u001B[2J")
     assert (await history(gateway, iri="urn:observation/b"))["label"] == "urn:observation/b"
+    # Words of people go before those of paths.
+    text = f"""{_PREFIXES} INSERT DATA {{ <urn:plug> a gateway:Device ; rdfs:label "Plug" ;
+      sosa:hosts <urn:sensor/p>, <urn:actuator/POWER> . <urn:actuator/POWER> gateway:reportedState true .
+      <urn:observation/p> sosa:hasSimpleResult 60 ; sosa:madeBySensor <urn:sensor/p> ;
+      sosa:observedProperty gateway:power ; sosa:hasFeatureOfInterest <urn:plug> }}"""
+    assert (await update(gateway, text)).status == 200
+    assert (await history(gateway, name="plug power"))["iri"] == "urn:observation/p"
+    assert (await history(gateway, name="plug actuator"))["iri"] == "urn:actuator/POWER"
     for name in ("", " "):
         answer = await ask(gateway, "/history", name=name)
         assert answer.status == 404 and "urn:observation/b" in answer.body.decode()

@@ -165,6 +165,22 @@ async def test_a_command_that_the_settings_do_not_permit_is_noted(tmp_path: Path
             assert any(one.startswith(note) for one in shown.json["notes"]) != permitted, shown.json["notes"]
 
 
+async def test_why_its_times_would_not_come_is_noted(tmp_path: Path) -> None:
+    values = {"light": "urn:lamp", "only-from": "sunset", "only-until": "06:00"}
+    place, untrusted = {"position": "52.52, 13.40"}, {"clock_trusted": "never"}
+    for given, gateway, note in (
+        ({}, {}, "set time_zone and position of [place] in lamplighter.toml"),
+        ({"time_zone": "Europe/Berlin"}, {}, "set position of [place] in lamplighter.toml: it follows the sun"),
+        (place, untrusted, "warning: the clock is not synchronised, so its times do not come"),
+        (place, {}, ""),
+    ):
+        async with running_gateway(tmp_path, place=given, gateway=gateway) as addresses:
+            notes = (await post(addresses, "motion-light", values=values)).json["notes"]
+            assert [one[: len(note)] for one in notes] == ([note] if note else [])
+            [fault] = (await post(addresses, "motion-light", values={**values, "only-until": ""})).json["faults"]
+            assert (fault["option"], fault["problem"]) == ("only-until", "give both, or none")
+
+
 async def test_a_trial_names_its_member(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as addresses:
         shown = await post(addresses, "motion-light", values={"light": "urn:lamp"}, **{"try": "soon"})
@@ -195,7 +211,7 @@ async def test_init_runs_it_at_once(tmp_path: Path) -> None:
         told = await init(*line, "--run")
         assert told.startswith("kitchen runs since record "), told
         assert not (tmp_path / "apps").exists()
-        assert "conflict (409)" in await init(*line, "--run", code=4)
+        assert "--force to replace it" in await init(*line, "--run", code=4)
         assert "unchanged" in await init(*line, "--run", "--force")
         assert "did you mean" in await init("motion-light", "--light", "Lampe Kuche", "--run", code=4)
         # Without --run the same names are resolved, and files written.
