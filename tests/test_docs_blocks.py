@@ -54,6 +54,7 @@ EXECUTED = {
     "docs/fleet-cluster.md": ("tests/cloud_sync/fleet/test_cluster.py",),
     "docs/fleet-one-machine.md": ("tests/cloud_sync/fleet/local/test_one_machine_document.py",),
     "docs/fleet.md": ("tests/cloud_sync/fleet/tables/test_tables.py", "tests/trials/test_researcher.py"),
+    "docs/home.md": ("tests/trials/test_new_house.py",),
     "docs/inference.md": ("tests/examples/test_inference_document.py",),
     "docs/interfaces.md": ("tests/examples/test_interfaces_document.py", "tests/e2e/test_browsers.py"),
     "docs/ldn.md": ("tests/examples/test_webhooks_document.py",),
