@@ -155,8 +155,7 @@ class Ledger:
         """Applies and matches what a record says, which `Knowledge` has followed."""
         engine, reached = self.engine, self.knowledge.instant.text
         self.evaluations.following, self._time.now = True, now
-        if self.evaluations.changes.watched:
-            self.evaluations.changes.note(delta)
+        self.evaluations.changes.note(delta)
         try:
             if instant is not None:
                 commit = engine.advance(instant, record.seq)

@@ -75,6 +75,7 @@ from lamplighter.gateway.state.stored_applications import StoredApplications
 from lamplighter.gateway.workers.ad_hoc import Answer, Reader
 from lamplighter.gateway.workers.dry_runs import DryRuns
 from lamplighter.gateway.workers.rdf_bodies import RdfBodies
+from lamplighter.gateway.workers.recent_changes import QueryWatch
 
 if TYPE_CHECKING:
     from lamplighter.engine.shacl.sources import ShapeSources
@@ -396,6 +397,10 @@ class Runner:
             for row in rows:
                 del row["sequence"]
         return rows
+
+    def watch_queries(self, *queries: str) -> QueryWatch:
+        """Whether a commit may have touched what SELECT queries read, from now on."""
+        return self._dry_runs.changes.watch_queries(queries)
 
     @property
     def delayed_changes(self) -> tuple[object, ...]:

@@ -1,12 +1,16 @@
-"""What commits have changed since a dry run began, as long as somebody may ask. Pure."""
+"""What commits have changed since a dry run began, or since queries were read, as long as somebody may ask. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from weakref import WeakSet
 
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.matching.lutt import Lutt, PatternSignature
+from lamplighter.engine.matching.signatures import signature_of_text
+from lamplighter.engine.sparql.requests import canonical
+from lamplighter.engine.sparql.skeletons import Lifter
 
 QUADS_MAX = 5_000
 """Quads and graphs of the deltas that are kept; to look at them all takes some milliseconds."""
@@ -22,12 +26,30 @@ class Version:
         self.number = number
 
 
+class QueryWatch:
+    """Whether a commit may have touched what some queries read. It costs a commit a look-up until one has."""
+
+    __slots__ = ("__weakref__", "_lutt", "touched")
+
+    def __init__(self, queries: Iterable[str]) -> None:
+        lifter = Lifter(canonical)
+        self._lutt = Lutt[str]()
+        for query in queries:
+            self._lutt.add(query, signature_of_text(query, lifter, chosen=False))
+        self.touched = False
+
+    def note(self, delta: QuadDelta) -> None:
+        # A large commit would take long to look at.
+        self.touched = self.touched or _size(delta) > QUADS_MAX or bool(self._lutt.lookup(delta))
+
+
 class RecentChanges:
     """The deltas of the last commits. watched: the versions that somebody has; where there is none, nobody asks what
-    has changed, and no commit needs to be noted."""
+    has changed, and no commit needs to be kept."""
 
     def __init__(self) -> None:
         self.watched = WeakSet[Version]()
+        self._queries = WeakSet[QueryWatch]()
         self._number = 0
         self._deltas: deque[QuadDelta] = deque()
         self._size = 0
@@ -41,8 +63,19 @@ class RecentChanges:
         self.watched.add(version)
         return version
 
+    def watch_queries(self, queries: Iterable[str]) -> QueryWatch:
+        """Looks at each commit from now on, as long as the caller keeps the result. queries: SELECT queries over the
+        dataset of the store."""
+        watch = QueryWatch(queries)
+        self._queries.add(watch)
+        return watch
+
     def note(self, delta: QuadDelta) -> None:
         """A commit changes the dataset."""
+        for watch in self._queries:
+            watch.note(delta)
+        if not self.watched:
+            return
         removed, added, _, created, dropped = delta
         if not (removed or added or created or dropped):
             return

@@ -248,6 +248,30 @@ def test_what_is_not_known_any_more_may_have_touched_it(monkeypatch: pytest.Monk
     assert engine.query("ASK { <a:2> <a:m> <a:3> }").value
 
 
+def test_a_watch_is_touched_by_what_its_queries_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_changes, "QUADS_MAX", 3)
+    labels, hosted = (
+        "SELECT * { ?s <a:label> ?o }",
+        "SELECT ?o { ?s <a:type> <a:Room> OPTIONAL { ?o ^<a:hosts>/<a:in> ?s } }",
+    )
+    for text, touched in (
+        ("INSERT DATA { <a:s> <a:value> 1 . GRAPH <a:g> { <a:s> <a:label> 'x' } }", False),
+        ("INSERT DATA { <a:s> <a:type> <a:Lamp> }", False),
+        ("INSERT DATA { <a:s> <a:label> 'x' }", True),
+        ("INSERT DATA { <a:s> <a:type> <a:Room> }", True),
+        ("INSERT DATA { <a:s> <a:in> <a:o> }", True),
+        ("DELETE DATA { <a:1> <a:hosts> <a:2> }", True),
+        ("INSERT DATA { <a:s> <a:value> 1, 2, 3, 4 }", True),
+    ):
+        changes, engine = RecentChanges(), Engine()
+        engine.update("INSERT DATA { <a:1> <a:hosts> <a:2> }")
+        watch = changes.watch_queries((labels, hosted))
+        changes.note(engine.prepare(text))
+        assert watch.touched == touched, text
+        changes.note(engine.prepare("INSERT DATA { <a:s> <a:value> 1 }"))
+        assert watch.touched == touched, "it stays so"
+
+
 def test_only_what_somebody_watches_is_kept() -> None:
     changes, engine = RecentChanges(), Engine()
     assert not changes.watched

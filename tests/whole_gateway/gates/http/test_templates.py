@@ -7,9 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.devices.directory import NameDirectory
 from lamplighter.gateway.settings import GatewaySettings
 from lamplighter.gateway.templates.catalogue import TEMPLATES
 from tests.support.announcements import zigbee_house
@@ -194,6 +197,43 @@ async def test_a_rule_of_any_depth_does_not_hide_the_names(tmp_path: Path) -> No
             insert = f'INSERT DATA {{ <urn:m> a <{node}Mapping> ; <{node}rule> "{text}" }}'
             assert (await update(addresses, insert)).status == 200
         assert (await http(f"{root(addresses)}/names")).json == {"total": 0, "names": []}
+
+
+async def test_names_are_kept_between_commits_that_do_not_touch_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = 0
+
+    def counted(*arguments: Any) -> NameDirectory:
+        nonlocal made
+        made += 1
+        return of(*arguments)
+
+    of = NameDirectory.of
+    monkeypatch.setattr(NameDirectory, "of", counted)
+    async with running_gateway(tmp_path) as addresses:
+        toml = settings_of(tmp_path, addresses)
+        await adopt_house(addresses)
+
+        async def names() -> set[str]:
+            return {one["name"] for one in (await http(f"{root(addresses)}/names?limit=1000")).json["names"]}
+
+        assert "room1/lamp" in await names()
+        reading = "INSERT DATA { <urn:o> <http://www.w3.org/ns/sosa/hasSimpleResult> 3 }"
+        assert (await update(addresses, reading)).status == 200
+        assert "room1/lamp" in await names()
+        assert made == 1
+        # What names something is seen by the next request.
+        for given in ("Lampe", "Licht"):
+            await name(addresses, toml, "0x00158d0004000001", given, "Kitchen")
+            before, found = made, await names()
+            assert {given, "Kitchen"} <= found and "room1/lamp" not in found and made == before + 1
+        (tmp_path / "mapping").mkdir()
+        rule = '[[stream]]\ntopic = "a"\nproperty = "gateway:motion"\npayload = "boolean"\nsensor = "sensor/{}"\n'
+        for which in ("attic", "cellar"):
+            (tmp_path / "mapping" / "a.toml").write_text(rule.format(which))
+            assert f"sensor/{which}" in await names()
+        assert "sensor/attic" not in await names()
 
 
 async def test_init_runs_it_at_once(tmp_path: Path) -> None:
