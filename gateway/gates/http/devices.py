@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -42,6 +42,14 @@ class DeviceAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     actuator: str | None = None
 
 
+class Adoptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Devices that are adopted together, by their ids; others that have announced themselves since are not."""
+
+    action: Literal["adopt"]
+    devices: list[str]
+    area: str | None = None
+
+
 _MEMBERS = {
     "adopt": {"area"},
     "ignore": set[str](),
@@ -76,15 +84,18 @@ class DeviceRequests:
         self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
     async def all(self, request: Request, caller: Caller) -> Response:
-        return await self._answer(request, caller, None)
+        adoptions = None
+        if request.method == "POST":
+            adoptions = await json_body(request, Adoptions, BODY_BYTES_MAX)
+        return await self._answer(request, caller, adoptions)
 
     async def one(self, request: Request, caller: Caller) -> Response:
-        action = None
+        action: DeviceAction | None = None
         if request.method == "POST":
             action = _valid_action(await json_body(request, DeviceAction, BODY_BYTES_MAX))
         return await self._answer(request, caller, action)
 
-    async def _answer(self, request: Request, caller: Caller, action: DeviceAction | None) -> Response:
+    async def _answer(self, request: Request, caller: Caller, action: DeviceAction | Adoptions | None) -> Response:
         """Raises QueueFullError while too many requests wait."""
         from lamplighter.gateway.devices.decisions import Devices
         from lamplighter.gateway.devices.listing import DeviceList
@@ -94,6 +105,8 @@ class DeviceRequests:
             dataset = OwnDataset(self._runner, caller, cause(request, caller))
             devices = Devices(dataset, settings.gateway.base_iri, settings.mqtt.commands)
             listing = DeviceList(devices, dataset)
+            if isinstance(action, Adoptions):
+                return await _adopt(devices, action)
             name = request.scope.get("below")
             if name is None:
                 return JsonAnswer(await listing.all(parameters(request).text("room")), headers=_HEADERS)
@@ -126,6 +139,28 @@ def _valid_action(action: DeviceAction) -> DeviceAction:
     if action.action == "by_hand" and action.state is None:
         raise MalformedRequestError("state is missing: hold or follow")
     return action
+
+
+async def _adopt(devices: Devices, asked: Adoptions) -> Response:
+    """What became of each device."""
+    from lamplighter.gateway.devices.decisions import NotDecidedError
+    from lamplighter.gateway.devices.listing import decision_json
+
+    ids = dict.fromkeys(asked.devices)
+    entries = [one for one in (await devices.entries())[0] if one.identity in ids]
+    try:
+        found = await devices.adopt(entries, asked.area)
+    except ValueError as error:
+        raise MalformedRequestError(str(error)) from error
+    known = {one.identity for one in entries}
+    refused = [{"id": one, "reason": "no device has this identity"} for one in ids if one not in known]
+    adopted = []
+    for entry, outcome in zip(entries, found, strict=True):
+        if isinstance(outcome, NotDecidedError):
+            refused.append({"id": entry.identity, "reason": str(outcome)})
+        else:
+            adopted.append({**decision_json(outcome), "warnings": devices.refused_topics(outcome.device)})
+    return JsonAnswer({"adopted": adopted, "refused": refused})
 
 
 async def _decide(devices: Devices, entry: Entry, action: DeviceAction) -> Response:

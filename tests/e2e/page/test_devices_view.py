@@ -81,6 +81,23 @@ def test_a_device_is_adopted_switched_and_removed(browser: Browser, house: Site)
     has(browser, "[role=status]", "Ceiling was removed")
 
 
+def test_all_proposed_devices_are_adopted_by_one_button(browser: Browser, house: Site) -> None:
+    open_view(browser, house.at("devices"), "Devices")
+    button(browser, "Ignore… room1/window")
+    press_button(browser, "Ignore")
+    has(browser, ".device", "room1/window", "ignored")
+    press_button(browser, "Adopt all 3…")
+    has(browser, "dialog[open]", "Adopt 3 devices?", "room1/climate, room1/lamp, room1/motion")
+    press_button(browser, "Adopt")
+    has(browser, "[role=status]", "3 devices were adopted")
+    found = {name: one["state"] for name, one in devices(house).items()}
+    assert found.pop("room1/window") == "ignored"
+    assert set(found.values()) == {"adopted"}
+    assert not browser.run(
+        "return [...document.querySelectorAll('button')].some(it => it.innerText.startsWith('Adopt all'))"
+    )
+
+
 def test_a_device_is_ignored_after_a_question(browser: Browser, house: Site) -> None:
     open_view(browser, house.at("devices"), "Devices")
     button(browser, "Ignore… room1/window")

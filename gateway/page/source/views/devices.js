@@ -25,6 +25,26 @@ async function adopt(device, { name, area }) {
     return answer;
 }
 
+const ADOPTED_AT_ONCE = 100;
+
+// The question before all proposed devices are adopted.
+function adoptionOfAll(devices, said) {
+    const ids = devices.map((one) => one.id), count = ids.length;
+    return {
+        title: t("devices.adoptAllTitle", { count }), action: t("devices.adopt"),
+        text: html`${t("devices.adoptAllText")} <bdi>${cut(devices.map((one) => one.name).join(", "), 600)}</bdi>`,
+        done: async () => {
+            const adopted = [], refused = [];
+            for (let begin = 0; begin < count; begin += ADOPTED_AT_ONCE) {
+                const answer = await postJson("devices", { action: "adopt", devices: ids.slice(begin, begin + ADOPTED_AT_ONCE) });
+                adopted.push(...answer.adopted);
+                refused.push(...answer.refused);
+            }
+            said(t("devices.adoptAllDone", { count: adopted.length }), [...adopted.flatMap((one) => one.warnings), ...refused.map((one) => `${one.id}: ${one.reason}`)]);
+        },
+    };
+}
+
 // What is asked before each decision. said(text, warnings): what came of it.
 function questions(device, said) {
     const name = html`<bdi>${cut(device.name, 80)}</bdi>`;
@@ -252,12 +272,14 @@ export function Devices() {
     const { value, error, reload } = usePolled(() => getJson("devices"), POLL_MS);
     const [asked, setAsked] = useState(null);
     const [said, setSaid] = useState({ text: "", warnings: [] });
-    const ask = (device, what) => setAsked(questions(device, (text, warnings = []) => setSaid({ text, warnings }))[what]);
+    const tell = (text, warnings = []) => setSaid({ text, warnings });
+    const ask = (device, what) => setAsked(questions(device, tell)[what]);
     const close = (sent) => {
         setAsked(null);
         if (sent) reload();
     };
     const devices = [...value?.devices ?? []].sort((one, other) => ORDER.indexOf(one.state) - ORDER.indexOf(other.state));
+    const proposed = devices.filter((one) => one.state === "proposed");
     const now = Date.now();
     return html`<${Head} title=${t("view.devices")} view="devices" />
         <${Failure} error=${error} />
@@ -265,6 +287,7 @@ export function Devices() {
         ${said.warnings.map((warning) => html`<p class="failure"><bdi>${cut(warning, 400)}</bdi></p>`)}
         ${value === null ? null : html`
             ${value.unreadable.map((fault) => html`<p class="failure"><bdi>${cut(fault, 400)}</bdi></p>`)}
+            ${proposed.length > 1 ? html`<div class="actions"><button class="main" onClick=${() => setAsked(adoptionOfAll(proposed, tell))}>${t("devices.adoptAll", { count: proposed.length })}</button></div>` : null}
             ${devices.length ? html`<ul class="list">${devices.map((device) => html`<${Device} key=${device.id} device=${device} ask=${ask} now=${now} />`)}</ul>
                 ${value.total > devices.length ? html`<p class="note">${t("log.notShown", { count: value.total - devices.length })}</p>` : null}`
             : html`<p class="empty">${t("devices.empty")}</p>`}

@@ -62,6 +62,22 @@ async def done(at: Addresses, name: str, /, **members: object) -> dict[str, Any]
     return dict(answer.json)
 
 
+async def test_several_devices_are_adopted_together(house: Addresses) -> None:
+    url = house.query.replace("/query", "/devices")
+    ids = [LAMP.identity, "zigbee2mqtt/none", MOTION.identity, LAMP.identity]
+    answer = await http(url, "POST", json.dumps({"action": "adopt", "devices": ids, "area": "Hall"}))
+    assert answer.status == 200, answer.body
+    assert {(one["id"], one["area"], one["state"]) for one in answer.json["adopted"]} == {
+        (LAMP.identity, "Hall", "adopted"),
+        (MOTION.identity, "Hall", "adopted"),
+    }
+    assert answer.json["refused"] == [{"id": "zigbee2mqtt/none", "reason": "no device has this identity"}]
+    states = [one["state"] for one in (await get(house))["devices"]]
+    assert sorted(states) == ["adopted", "adopted", "proposed", "proposed"]
+    for body in ({"action": "remove", "devices": ids}, {"action": "adopt"}, {"action": "adopt", "devices": "all"}):
+        assert (await http(url, "POST", json.dumps(body))).status == 400
+
+
 async def test_devices_are_listed_with_their_parts(house: Addresses) -> None:
     found = await get(house)
     assert (found["total"], found["unreadable"]) == (4, [])
