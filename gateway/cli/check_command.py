@@ -78,7 +78,7 @@ def _unknown_names(
         if history.replay_bytes() > REPLAYED_BYTES_MAX:
             directory = directory_of(options)
         else:
-            directory = past_directory(options, history)
+            directory, _ = past_directory(options, history)
     except UpstreamError:
         return ["not looked up: no gateway answers, and its dataset is large; check again while it runs"]
     except (GatewayError, OSError):

@@ -44,6 +44,11 @@ def shorten(text: str) -> str:
     return cut(printable(text), CELL_CHARACTERS_MAX)
 
 
+def plain_line(text: str) -> str:
+    """On one line, without control sequences."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
 def confirm(question: str, *, yes: bool) -> bool:
     """True with `--yes`, or if the user at the terminal agrees. Raises ConfigurationError without a terminal."""
     if yes:

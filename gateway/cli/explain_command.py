@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
@@ -19,9 +19,10 @@ from urllib.parse import urlencode
 import msgspec
 
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UnknownResourceError, UpstreamError
+from lamplighter.engine.terms import Term
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.commands import opened_history
-from lamplighter.gateway.cli.console import table
+from lamplighter.gateway.cli.console import plain_line, table
 from lamplighter.gateway.cli.endpoint import add_reach_options, call_gateway, url_option
 from lamplighter.gateway.cli.names import past_directory
 from lamplighter.gateway.cli.options import complete_names, config_folder, settings_and_data
@@ -29,6 +30,7 @@ from lamplighter.gateway.clock import moment
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.history.chain_texts import UNSYNCHRONISED, as_json, doubtful, link_texts, state_text
 from lamplighter.gateway.history.explanation import Explainer, Explanation, differences, full_iri, query_texts
+from lamplighter.gateway.history.logbook import LabelledNames
 from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.state.applications import load_applications
 from lamplighter.gateway.state.stored_applications import StoredApplications, readable
@@ -59,16 +61,20 @@ def _explain(options: argparse.Namespace) -> int:
     base = settings.gateway.base_iri
     texts = cache(lambda: texts_of(config_folder(options) / "apps", history.data))
     explainer = Explainer(history, lambda application, aggregator: texts().get((application, aggregator), ""))
-    iri, unknown = (
-        (None, "") if options.name.startswith(base) else past_directory(options, history).find_actuator(options.name)
-    )
+    iri, unknown = None, ""
+    labels: dict[Term, str] = {}
+    if not options.name.startswith(base):  # of an IRI, nothing is looked up
+        directory, labels = past_directory(options, history)
+        iri, unknown = directory.find_actuator(options.name)
+    names = LabelledNames(base, labels)
     explanation = explainer.explain(iri or full_iri(options.name, base), until)
     if unknown and not explanation.links:
         raise UnknownResourceError(f"{options.name}: the log has nothing of it{unknown}")
     if options.json:
-        print(json.dumps(as_json(explanation, Names(base)), indent=2))
+        print(json.dumps(as_json(explanation, names), indent=2))
     else:
-        print("\n".join(lines(explanation, Names(base))))
+        said = names.term(explanation.actuator), link_texts(explanation, names)
+        print("\n".join(lines(explanation, names, *said)))
     return 0
 
 
@@ -79,13 +85,28 @@ def _explain_there(options: argparse.Namespace, until: datetime | None) -> int:
         text = answer.read()
     try:
         explanation = msgspec.json.decode(text, type=Explanation)
+        said = msgspec.json.decode(text, type=_Said)
     except msgspec.DecodeError as error:
         raise UpstreamError(f"the gateway's answer is not an explanation: {error}") from error
     if options.json:
         print(json.dumps(json.loads(text), indent=2))
     else:
-        print("\n".join(lines(explanation, Names(settings_and_data(options)[0].gateway.base_iri))))
+        names = LabelledNames(settings_and_data(options)[0].gateway.base_iri, {})
+        print(
+            "\n".join(lines(explanation, names, plain_line(said.label), [plain_line(one.said) for one in said.links]))
+        )
     return 0
+
+
+class _SaidLink(msgspec.Struct):
+    said: str
+
+
+class _Said(msgspec.Struct):
+    """The words of a gateway's answer."""
+
+    label: str
+    links: list[_SaidLink]
 
 
 def texts_of(folder: Path, data: Path) -> dict[tuple[str, str], str]:
@@ -126,12 +147,13 @@ def end_of(text: str, now: datetime) -> datetime:
 # --- lines --------------------------------------------------------------------------------------------------
 
 
-def lines(explanation: Explanation, names: Names) -> Iterator[str]:
-    """The actuator with its state, then a line for each link: its time, the time since the link before, the record."""
+def lines(explanation: Explanation, names: Names, label: str, texts: Sequence[str]) -> Iterator[str]:
+    """The actuator with its state, then a line for each link: its time, the time since the link before, the record.
+    label: of the actuator; texts: of the links."""
     links = explanation.links
     times = [moment(link.time).astimezone() for link in links if link.time is not None]
     state = f": {state_text(explanation.state, names)}" if explanation.state else ""
-    parts = [names.term(explanation.actuator) + state]
+    parts = [label + state]
     if times:
         parts += [f"{times[-1].date()}", f"times of UTC{times[-1].isoformat()[-6:]}"]
     if times and doubtful(explanation):
@@ -146,7 +168,7 @@ def lines(explanation: Explanation, names: Names) -> Iterator[str]:
             link.record or "",
             said,
         )
-        for link, seconds, said in zip(links, differences(links), link_texts(explanation, names), strict=True)
+        for link, seconds, said in zip(links, differences(links), texts, strict=True)
     ]
     yield from table(rows).splitlines()
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.console import shorten, table
+from lamplighter.gateway.cli.console import plain_line, shorten, table
 from lamplighter.gateway.cli.endpoint import add_reach_options, call_gateway
 from lamplighter.gateway.clock import moment
 from lamplighter.gateway.history.logbook import ENTRIES_MAX, KIND_NAMES
@@ -159,11 +159,6 @@ def _logbook(options: argparse.Namespace) -> int:
     if following:
         print(f"older entries: --before {following}")
     return 0
-
-
-def plain_line(text: str) -> str:
-    """On one line, without control sequences."""
-    return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
 # --- both -------------------------------------------------------------------------------------------------------

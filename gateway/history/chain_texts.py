@@ -36,8 +36,10 @@ def link_texts(explanation: Explanation, names: Names) -> list[str]:
 
 
 def as_json(explanation: Explanation, names: Names) -> dict[str, Any]:
-    """For programs, in N-Triples syntax. said: the text of a link; after_s: since the last link with a time."""
+    """For programs, in N-Triples syntax. label: what people call the actuator; said: the text of a link; after_s: since
+    the last link with a time."""
     members: dict[str, Any] = msgspec.to_builtins(explanation)
+    members["label"] = names.term(explanation.actuator)
     told = zip(members["links"], link_texts(explanation, names), differences(explanation.links), strict=True)
     for link, said, seconds in told:
         link["said"] = said

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -44,8 +45,9 @@ _LABELLED = (
 )
 # The readings of the model "latest" and the streams of the model "event" have sensor, property and feature.
 QUERY = (
-    f"SELECT DISTINCT ?s ?p ?o WHERE {{ {{ VALUES ?p {{ {' '.join(f'<{one}>' for one in _FACTS)} }} ?s ?p ?o }} UNION "
-    f"{{ {' UNION '.join(f'{{ {one} }}' for one in _LABELLED)} ?s <{v.RDFS_LABEL}> ?o "
+    # A branch for each predicate, so that commits without any of them are known not to matter.
+    f"SELECT DISTINCT ?s ?p ?o WHERE {{ {' UNION '.join(f'{{ ?s <{one}> ?o BIND(<{one}> AS ?p) }}' for one in _FACTS)} "
+    f"UNION {{ {' UNION '.join(f'{{ {one} }}' for one in _LABELLED)} ?s <{v.RDFS_LABEL}> ?o "
     f"BIND(<{v.RDFS_LABEL}> AS ?p) }} }}"
 )
 Row = Sequence[Term | None]
@@ -97,6 +99,7 @@ class Subjects:
         self.all = [*map(self._reading, facts[v.MADE_BY_SENSOR])]
         actuators = {**facts[v.DESIRED_STATE], **facts[v.HAS_STATUS], **facts[v.REPORTED_STATE]}
         self.all += map(self._actuator, actuators)
+        facts.clear()  # of a large site, they have far more than what is kept
 
     def _reading(self, about: Term) -> Subject:
         sensor, property_ = self._one(v.MADE_BY_SENSOR, about), self._one(v.OBSERVED_PROPERTY, about)
@@ -154,11 +157,14 @@ class Subjects:
             path = path.removeprefix(namespace)
         return self.labels.get(subject) or printable(path)
 
+    @cached_property
     def labels_of_all(self) -> dict[Term, str]:
         """What each IRI of a reading or actuator, its device and its feature is called. A label such as "state" has the
         name of what it is a part of before it."""
         found = {term: one.name for one in self.all for term in (one.host, one.feature) if term and one.name}
-        return self.labels | found | {term: self._full_name(one) for one in self.all for term in one.iris}
+        found |= {term: self._full_name(one) for one in self.all for term in one.iris}
+        # A path is what is written anyway.
+        return self.labels | {term: text for term, text in found.items() if text not in lexical(term)}
 
     def _full_name(self, one: Subject) -> str:
         has_label = any(term in self.labels for term in one.iris)

@@ -185,10 +185,16 @@ class Past:
         return await self._answer_of(lambda history: _encode(page_of(history, wanted, newest)), caller)
 
     async def explanation(
-        self, name: str, until: datetime | None, caller: Caller = ANYBODY, unknown: str = ""
+        self,
+        name: str,
+        until: datetime | None,
+        labels: Mapping[Term, str],
+        caller: Caller = ANYBODY,
+        unknown: str = "",
     ) -> bytes:
-        """Why an actuator was switched (`Explainer.explain`), as JSON. name: as `full_iri` takes it. unknown: the end
-        of the error for a name of which the log has nothing; empty: then the explanation is empty.
+        """Why an actuator was switched (`Explainer.explain`), as JSON. name: as `full_iri` takes it. labels: for its
+        texts. unknown: the end of the error for a name of which the log has nothing; empty: then the explanation is
+        empty.
 
         Raises MalformedRequestError, UnknownResourceError, QueueFullError, LimitExceededError.
         """
@@ -202,7 +208,7 @@ class Past:
             explanation = self._explainer(history).explain(iri, until)
             if unknown and not explanation.links:
                 raise UnknownResourceError(f"{name}: the log has nothing of it{unknown}")
-            return _encode(as_json(explanation, Names(base_iri)))
+            return _encode(as_json(explanation, LabelledNames(base_iri, labels)))
 
         return await self._answer_of(find, caller)
 

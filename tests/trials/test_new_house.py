@@ -186,7 +186,12 @@ def test_a_new_user_has_a_house_that_acts_at_night(
         steps.click("hall lamp", "state")
         has(browser, "h1", "Explain")
         has(browser, ".explained", "hall lamp state: true")
-        for part in ("mqtt zigbee2mqtt/hall/motion: true", "motion-light", "zigbee2mqtt/hall lamp/set: true", "PUBACK"):
+        for part in (
+            "mqtt zigbee2mqtt/hall/motion: true of hall/motion occupancy",
+            "motion-light",
+            "zigbee2mqtt/hall lamp/set: true",
+            "PUBACK",
+        ):
             has(browser, ".chain", part)
 
         assert gateway.process.poll() is None, "it is still the one that was started first"

@@ -74,14 +74,14 @@ def _routes(
     yield names.route
     yield from applications.routes
     yield from TemplateRequests(runner, names, applications).routes
-    past = PastRequests(runner, names)
+    history = HistoryRequests(runner)
+    past = PastRequests(runner, names, history)
     yield Route("/log", past.log, Permission.OPERATOR, read, LOG)
     devices = DeviceRequests(runner)
     yield from PageOperations(past, devices).routes()
     yield Route("/devices", devices.all, Permission.OPERATOR, read | {"POST"}, DEVICES)
     yield Route("/devices/", devices.one, Permission.OPERATOR, read | {"POST"})
     yield Route("/explain", past.explain, Permission.OPERATOR, read, EXPLAIN)
-    history = HistoryRequests(runner)
     yield Route("/history", history.history, Permission.CALLER, read, HISTORY)
     yield Route("/logbook", history.logbook, Permission.OPERATOR, read, LOGBOOK)
     yield Route("/backup", operations.backup, Permission.OPERATOR, read)

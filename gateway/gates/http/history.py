@@ -16,9 +16,9 @@ from lamplighter.engine.terms import Term, lexical
 from lamplighter.gateway.clock import iso, moment_of_us, since_1970_us
 from lamplighter.gateway.gates.http.answers import JSON, JsonAnswer
 from lamplighter.gateway.gates.http.calls import RequestTurns
+from lamplighter.gateway.gates.http.kept import KeptResult
 from lamplighter.gateway.gates.http.negotiation import negotiate
 from lamplighter.gateway.gates.http.parameters import Parameters, UrlParameters, parameters
-from lamplighter.gateway.gates.http.sparql import select
 from lamplighter.gateway.history.charts import POINTS_DEFAULT, POINTS_MAX, ChartRange
 from lamplighter.gateway.history.explanation import full_iri
 from lamplighter.gateway.history.logbook import ENTRIES_DEFAULT, ENTRIES_MAX, KIND_NAMES, LogbookRange
@@ -32,7 +32,6 @@ HISTORY = Parameters(("iri", "name", "since", "until", "points"))
 LOGBOOK = Parameters(
     ("since", "until", "device", "room", "application", "person", "before", "last"), repeated=("kind",)
 )
-FACTS_BYTES_MAX = 64 * 1024 * 1024  # of what the dataset has about readings and actuators
 AT_ONCE_MAX, WAITING_MAX = 2, 64  # requests that look into it
 SINCE_DEFAULT = "24h"
 _Found = TypeVar("_Found")
@@ -48,6 +47,7 @@ class HistoryRequests:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
+        self._kept = KeptResult[Subjects](runner)
 
     async def history(self, request: Request, caller: Caller) -> Response:
         """The values of one reading or actuator. Who may read its graph may see them."""
@@ -86,7 +86,7 @@ class HistoryRequests:
         def terms_and_labels(subjects: Subjects) -> tuple[set[Term] | None, dict[Term, str]]:
             asked_for = ((device, subjects.about), (room, subjects.in_room))
             some = [find(text) for text, find in asked_for if text is not None]
-            return set.intersection(*some) if some else None, subjects.labels_of_all()
+            return set.intersection(*some) if some else None, subjects.labels_of_all
 
         about, labels = await self._look_up(terms_and_labels, caller)
         wanted = LogbookRange(
@@ -119,9 +119,13 @@ class HistoryRequests:
         many wait."""
         base = self._runner.settings.gateway.base_iri
         async with self._turns.turn(caller):
-            rows = await select(self._runner, caller, QUERY, FACTS_BYTES_MAX)
-            # Of a large site, each step takes too long for the loop.
-            return await asyncio.to_thread(lambda: find(Subjects(rows, base)))
+            subjects = await self._kept.get(caller, (QUERY,), lambda found: Subjects(found[0], base), beside=base)
+            # Of a large site, it takes too long for the loop.
+            return await asyncio.to_thread(find, subjects)
+
+    async def labels(self, caller: Caller) -> dict[Term, str]:
+        """What people call readings, actuators and devices. Raises QueueFullError while too many wait."""
+        return await self._look_up(lambda subjects: subjects.labels_of_all, caller)
 
 
 def time_range(asked: UrlParameters, runner: Runner, default: str) -> tuple[int, int]:

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.access import FULL
 from lamplighter.engine.errors import MalformedRequestError
+from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.calls import RequestTurns
+from lamplighter.gateway.gates.http.kept import KeptResult
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.routes import Permission, Route
-from lamplighter.gateway.gates.http.sparql import select
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.workers.recent_changes import QueryWatch
 
 if TYPE_CHECKING:  # it loads the adapters, which a gateway without devices does not need
     from lamplighter.gateway.devices.directory import NameDirectory
 
-ROWS_BYTES_MAX = 64 * 1024 * 1024
 AT_ONCE_MAX, WAITING_MAX = 2, 64
 LISTED_DEFAULT, LISTED_MAX = 200, 1000
 _TAKEN = Parameters(("room", "search", "limit"), ("kind", "property"))
@@ -34,22 +34,13 @@ _TAKEN = Parameters(("room", "search", "limit"), ("kind", "property"))
 _Files = list[tuple[str, int, int, int]]
 
 
-class _Kept(NamedTuple):
-    """The last directory, and what it was made of. base, files: settings and mapping rules."""
-
-    directory: NameDirectory
-    watch: QueryWatch
-    base: str
-    files: _Files
-
-
 class NameRequests:
     """The handler; it needs an operator. folder: of the configuration file, beside which ``mapping/`` is."""
 
     def __init__(self, runner: Runner, folder: Path) -> None:
         self._runner = runner
         self._mapping = folder / "mapping"
-        self._kept: _Kept | None = None
+        self._kept = KeptResult["NameDirectory"](runner)
         self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
     @property
@@ -74,29 +65,20 @@ class NameRequests:
         return JsonAnswer({"total": len(found), "names": listed}, headers={"Cache-Control": "no-store"})
 
     async def directory(self, caller: Caller) -> NameDirectory:
-        """What can be named now, whatever graphs the operator may read. It is made again when a commit has touched what
-        names it, or a mapping file has changed: a site of 10,000 devices takes seconds."""
+        """What can be named now, whatever graphs the operator may read."""
         from lamplighter.adapters.mapping.dataset_rules import QUERY as RULES
         from lamplighter.gateway.devices.directory import QUERY, NameDirectory
         from lamplighter.gateway.devices.ruled import names_of_files, names_of_rows
 
         everything, base = replace(caller, access=FULL), self._runner.settings.gateway.base_iri
         files = await asyncio.to_thread(_stamps, self._mapping)
-        kept = self._kept
-        if kept is not None and not kept.watch.touched and (kept.base, kept.files) == (base, files):
-            return kept.directory
-        self._kept = None
-        watch = self._runner.watch_queries(QUERY, RULES)  # before they are read
-        rows = await select(self._runner, everything, QUERY, ROWS_BYTES_MAX)
-        rules = await select(self._runner, everything, RULES, ROWS_BYTES_MAX)
 
-        def build() -> NameDirectory:
+        def make(found: Sequence[Bag]) -> NameDirectory:
+            rows, rules = found
             ruled = [*names_of_rows(rules, base), *names_of_files(self._mapping, base)]
             return NameDirectory.of(rows, base, ruled)
 
-        directory = await asyncio.to_thread(build)
-        self._kept = _Kept(directory, watch, base, files)
-        return directory
+        return await self._kept.get(everything, (QUERY, RULES), make, beside=(base, files))
 
 
 def _stamps(folder: Path) -> _Files:

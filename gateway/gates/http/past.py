@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.gateway.gates.http.answers import JSON
+from lamplighter.gateway.gates.http.history import HistoryRequests
 from lamplighter.gateway.gates.http.names import NameRequests
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.waiting import WaitingRequests, next_record
@@ -26,9 +27,10 @@ OUTCOMES_MAX = 100
 class PastRequests:
     """The handlers; all need an operator."""
 
-    def __init__(self, runner: Runner, names: NameRequests) -> None:
+    def __init__(self, runner: Runner, names: NameRequests, history: HistoryRequests) -> None:
         self._runner = runner
         self._names = names
+        self._history = history
         self._waiting = WaitingRequests()
 
     async def log(self, request: Request, caller: Caller) -> Response:
@@ -66,7 +68,8 @@ class PastRequests:
         else:
             until = None if at is None else at_moment(at)
             iri, unknown = await self._actuator(actuation, caller)
-            found = await self._runner.past.explanation(iri or actuation, until, caller, unknown)
+            labels = await self._history.labels(caller)
+            found = await self._runner.past.explanation(iri or actuation, until, labels, caller, unknown)
         return Response(found, media_type=JSON, headers={"Cache-Control": "no-store"})
 
     async def _actuator(self, name: str, caller: Caller) -> tuple[str | None, str]:

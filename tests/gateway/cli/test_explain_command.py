@@ -13,6 +13,7 @@ import pytest
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.terms import Quad, literal
 from lamplighter.gateway.cli.explain_command import end_of, lines, texts_of
+from lamplighter.gateway.history.chain_texts import link_texts
 from lamplighter.gateway.history.explanation import ChainLink, Explanation, full_iri
 from lamplighter.gateway.history.names import Names
 from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT
@@ -112,8 +113,12 @@ CHAIN = [
 ]
 
 
+def told(explanation: Explanation) -> list[str]:
+    return list(lines(explanation, NAMES, NAMES.term(explanation.actuator), link_texts(explanation, NAMES)))
+
+
 def test_a_chain_has_a_line_for_each_link() -> None:
-    assert list(lines(Explanation(KITCHEN, ON, "notification", CHAIN), NAMES)) == [
+    assert told(Explanation(KITCHEN, ON, "notification", CHAIN)) == [
         ':actuator/kitchen: "ON", 2026-11-21, times of UTC+01:00',
         '21:03:07.301            reading          1/7   mqtt zigbee2mqtt/pir: "1" of :observation/pir',
         "21:03:07.301  +0.0 ms   query                  light, on added: SELECT ?x { ?x a:p :y }",
@@ -126,7 +131,7 @@ def test_a_chain_has_a_line_for_each_link() -> None:
 
 
 def shown(*links: ChainLink, cause: str = "notification") -> list[str]:
-    return list(lines(Explanation(KITCHEN, ON, cause, list(links)), NAMES))
+    return told(Explanation(KITCHEN, ON, cause, list(links)))
 
 
 def test_times_of_several_days_have_their_days() -> None:

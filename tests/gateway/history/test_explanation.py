@@ -184,7 +184,7 @@ async def test_the_gateway_explains_as_the_command_does(tmp_path: Path) -> None:
     async with street(tmp_path) as one:
         await one.reads(True)
         await one.acknowledges(ON, 3)
-        told = json.loads(await one.runner.past.explanation(f"{LAMP}/actuation", None))
+        told = json.loads(await one.runner.past.explanation(f"{LAMP}/actuation", None, {}))
         text = "SELECT ?x {"
         [query] = [link for link in told["links"] if link["link"] == "query"]
         assert text in query.pop("text")
@@ -195,9 +195,9 @@ async def test_the_gateway_explains_as_the_command_does(tmp_path: Path) -> None:
         [outcome] = json.loads(await one.runner.past.outcomes(5))["outcomes"]
         assert (outcome["actuator"], outcome["state"]) == (f"<{LAMP}>", ON)
         with pytest.raises(UnknownResourceError, match=r"no actuation of <http://e/other>.*http://e/lamp"):
-            await one.runner.past.explanation("http://e/other", None)
+            await one.runner.past.explanation("http://e/other", None, {})
         with pytest.raises(MalformedRequestError, match="is not an IRI"):
-            await one.runner.past.explanation("my lamp", None)
+            await one.runner.past.explanation("my lamp", None, {})
 
 
 async def test_a_delayed_update_of_an_application_is_a_link_of_its_own(tmp_path: Path) -> None:
