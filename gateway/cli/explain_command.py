@@ -85,7 +85,7 @@ def _explain_there(options: argparse.Namespace, until: datetime | None) -> int:
         text = answer.read()
     try:
         explanation = msgspec.json.decode(text, type=Explanation)
-        said = msgspec.json.decode(text, type=_Said)
+        said = msgspec.json.decode(text, type=_AnswerTexts)
     except msgspec.DecodeError as error:
         raise UpstreamError(f"the gateway's answer is not an explanation: {error}") from error
     if options.json:
@@ -98,15 +98,15 @@ def _explain_there(options: argparse.Namespace, until: datetime | None) -> int:
     return 0
 
 
-class _SaidLink(msgspec.Struct):
+class _LinkText(msgspec.Struct):
     said: str
 
 
-class _Said(msgspec.Struct):
+class _AnswerTexts(msgspec.Struct):
     """The words of a gateway's answer."""
 
     label: str
-    links: list[_SaidLink]
+    links: list[_LinkText]
 
 
 def texts_of(folder: Path, data: Path) -> dict[tuple[str, str], str]:
