@@ -201,6 +201,8 @@ class Subjects:
             return some[0]
         if some:
             raise self._several(text, some)
+        if wanted and any(comparable(label) == wanted for label in self.labels.values()):
+            raise UnknownResourceError(f"{text[:100]!r} has reported nothing yet, and none of its actuators was set")
         labels = [self._full_name(one) for one in self.all]
         names = nearest(text, labels) or labels
         raise UnknownResourceError(f"no reading or actuator is called {text[:100]!r}; {_name_list(names)}")

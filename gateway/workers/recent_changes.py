@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from weakref import WeakSet
 
 from lamplighter.engine.delta import QuadDelta
-from lamplighter.engine.matching.lutt import Lutt, PatternSignature
+from lamplighter.engine.matching.lutt import ANY, Lutt, PatternSignature
 from lamplighter.engine.matching.signatures import signature_of_text
 from lamplighter.engine.sparql.requests import canonical
 from lamplighter.engine.sparql.skeletons import Lifter
+from lamplighter.engine.terms import Term
 
 QUADS_MAX = 5_000
 """Quads and graphs of the deltas that are kept; to look at them all takes some milliseconds."""
@@ -29,18 +30,36 @@ class Version:
 class QueryWatch:
     """Whether a commit may have touched what some queries read. It costs a commit a look-up until one has."""
 
-    __slots__ = ("__weakref__", "_lutt", "touched")
+    __slots__ = ("__weakref__", "_lutt", "_predicates", "touched")
 
     def __init__(self, queries: Iterable[str]) -> None:
         lifter = Lifter(canonical)
         self._lutt = Lutt[str]()
+        self._predicates = set[Term]()
         for query in queries:
-            self._lutt.add(query, signature_of_text(query, lifter, chosen=False))
+            signature = signature_of_text(query, lifter, chosen=False)
+            self._lutt.add(query, signature)
+            self._predicates.update(pattern.p for pattern in signature.patterns)
         self.touched = False
 
     def note(self, delta: QuadDelta) -> None:
-        # A large commit would take long to look at.
-        self.touched = self.touched or _size(delta) > QUADS_MAX or bool(self._lutt.lookup(delta))
+        if self.touched:
+            return
+        if _size(delta) > QUADS_MAX:  # it would take long to look at
+            self.touched = True
+        elif self._may_matter(delta):
+            self.touched = bool(self._lutt.lookup(delta))
+
+    def _may_matter(self, delta: QuadDelta) -> bool:
+        """Most commits have predicates that no query reads: this is faster than a look-up."""
+        predicates = self._predicates
+        return bool(
+            ANY in predicates
+            or delta.created
+            or delta.dropped
+            or any(quad.p in predicates for quad in delta.removed)
+            or any(quad.p in predicates for quad in delta.added)
+        )
 
 
 class RecentChanges:

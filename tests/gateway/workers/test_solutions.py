@@ -254,6 +254,12 @@ def test_a_watch_is_touched_by_what_its_queries_read(monkeypatch: pytest.MonkeyP
         "SELECT * { ?s <a:label> ?o }",
         "SELECT ?o { ?s <a:type> <a:Room> OPTIONAL { ?o ^<a:hosts>/<a:in> ?s } }",
     )
+    everything, graphs = "SELECT * { ?s ?p ?o }", "SELECT ?g { GRAPH ?g { } }"
+    for query, text in ((everything, "INSERT DATA { <a:s> <a:value> 1 }"), (graphs, "CREATE GRAPH <a:g>")):
+        changes = RecentChanges()
+        watch = changes.watch_queries((query,))
+        changes.note(Engine().prepare(text))
+        assert watch.touched, text
     for text, touched in (
         ("INSERT DATA { <a:s> <a:value> 1 . GRAPH <a:g> { <a:s> <a:label> 'x' } }", False),
         ("INSERT DATA { <a:s> <a:type> <a:Lamp> }", False),

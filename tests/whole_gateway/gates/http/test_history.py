@@ -128,6 +128,10 @@ async def test_a_name_of_several_or_of_none_is_refused_with_those_that_exist(gat
     assert (await ask(gateway, "/logbook", device="kuche")).status == 200
     answer = await ask(gateway, "/history", name="kuchen temperatur")
     assert answer.status == 404 and "there are Küche temperature" in answer.body.decode()
+    silent = f"{_PREFIXES} INSERT DATA {{ <urn:window> rdfs:label 'Window' ; sosa:hosts <urn:sensor/w> }}"
+    assert (await update(gateway, silent)).status == 200
+    answer = await ask(gateway, "/history", name="window")
+    assert answer.status == 404 and "'window' has reported nothing yet" in answer.body.decode()
     answer = await ask(gateway, "/history", iri="urn:nobody")
     assert answer.status == 404 and "no value of <urn:nobody>" in answer.body.decode()
     for parameters, reason in (
