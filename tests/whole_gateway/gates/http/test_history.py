@@ -158,11 +158,12 @@ async def test_a_reading_is_called_like_its_sensor_or_its_iri(gateway: Addresses
     assert (await history(gateway, iri="urn:observation/b"))["label"] == "urn:observation/b"
     # Words of people go before those of paths.
     text = f"""{_PREFIXES} INSERT DATA {{ <urn:plug> a gateway:Device ; rdfs:label "Plug" ;
-      sosa:hosts <urn:sensor/p>, <urn:actuator/POWER> . <urn:actuator/POWER> gateway:reportedState true .
+      sosa:hosts <urn:sensor/p>, <urn:actuator/POWER> .
+      <urn:actuator/POWER> rdfs:label 'relay' ; gateway:reportedState true .
       <urn:observation/p> sosa:hasSimpleResult 60 ; sosa:madeBySensor <urn:sensor/p> ;
       sosa:observedProperty gateway:power ; sosa:hasFeatureOfInterest <urn:plug> }}"""
     assert (await update(gateway, text)).status == 200
-    assert (await history(gateway, name="plug power"))["iri"] == "urn:observation/p"
+    assert (await history(gateway, name="power plug"))["iri"] == "urn:observation/p"
     assert (await history(gateway, name="plug actuator"))["iri"] == "urn:actuator/POWER"
     for name in ("", " "):
         answer = await ask(gateway, "/history", name=name)
@@ -227,6 +228,8 @@ def test_who_may_not_read_a_graph_has_no_history_of_it(tmp_path: Path) -> None:
             assert gateway.https("GET", target, headers=who).status == status
         for who, status in ((operator, 200), (stranger, 404), (reader, 200)):
             assert gateway.https("GET", "/history?name=temperature", headers=who).status == status
+        # Names that others have read are not told.
+        assert "there are none yet" in gateway.https("GET", "/history?name=nothing", headers=stranger).body.decode()
         for who, status in ((operator, 404), (reader, 404)):
             assert gateway.https("GET", "/history?iri=urn:observation/s", headers=who).status == status
         insider = {"Authorization": gateway.bearer("ida", gateway.client("ida", read=["urn:secret"]))}
