@@ -12,10 +12,14 @@ from urllib.parse import quote
 from lamplighter.cloud_sync.fleet.collection.segment_check import Range
 from lamplighter.cloud_sync.fleet.lake.folder import FORK
 from lamplighter.engine.change_log import SegmentName
+from lamplighter.engine.client.state_files import NEWER_CURE
 from lamplighter.engine.errors import ConfigurationError
 
 FILE = "manifest.sqlite"
 VERSION = 1
+# Of a lake with packed segments. Earlier versions do not see packs, so their `forget` would leave data in them: they
+# refuse this version.
+PACKED_VERSION = 2
 
 _TABLES = """
 CREATE TABLE objects (
@@ -167,29 +171,49 @@ def open_ledger(lake: Path, *, write: bool) -> sqlite3.Connection:
         db = sqlite3.connect(
             f"file:{quote(str(path.absolute()))}?mode={'rwc' if write else 'ro'}", uri=True, isolation_level=None
         )
-        if write:
-            db.execute("PRAGMA journal_mode=WAL")
-            db.execute("PRAGMA synchronous=FULL")
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if not version and write:
-            with transaction(db):
-                for statement in filter(str.strip, _TABLES.split(";")):
-                    db.execute(statement)
-                db.execute(f"PRAGMA user_version={VERSION}")
-        elif not version:
-            raise ConfigurationError(f"{path}: it has no tables yet; collect into this lake first")
-        elif version != VERSION:
-            raise ConfigurationError(
-                f"{path}: version {version}; this program reads version {VERSION}, so use the program that wrote it"
-            )
-        if write:
-            for statement in _LATER_TABLES:
-                db.execute(statement)
+        with contextlib.ExitStack() as failing:
+            failing.callback(db.close)
+            _prepare(db, path, write=write)
+            failing.pop_all()
     except sqlite3.Error as error:
         raise ConfigurationError(
             f"{path}: {error}; if it is damaged, restore it from a backup, or collect into a new lake"
         ) from error
     return db
+
+
+def _prepare(db: sqlite3.Connection, path: Path, *, write: bool) -> None:
+    """Checks the version; makes the tables if it may write."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version not in (0, VERSION, PACKED_VERSION):
+        raise ConfigurationError(
+            f"{path}: a newer version of Lamplighter wrote it (version {version}, and this version reads "
+            f"{PACKED_VERSION}); {NEWER_CURE}"
+        )
+    if not write:
+        if not version:
+            raise ConfigurationError(f"{path}: it has no tables yet; collect into this lake first")
+        return
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("PRAGMA synchronous=FULL")
+    if not version:
+        with transaction(db):
+            for statement in filter(str.strip, _TABLES.split(";")):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version={VERSION}")
+    for statement in _LATER_TABLES:
+        db.execute(statement)
+
+
+def set_packed(lake: Path, packed: bool) -> None:
+    """Says in the ledger, if there is one, whether the lake has packed segments. Raises ConfigurationError."""
+    if not (lake / FILE).exists():
+        return
+    with contextlib.closing(open_ledger(lake, write=True)) as db:
+        try:
+            db.execute(f"PRAGMA user_version={PACKED_VERSION if packed else VERSION}")
+        except sqlite3.Error as error:
+            raise ConfigurationError(f"{lake / FILE}: {error}; run the command again") from error
 
 
 @contextlib.contextmanager

@@ -104,6 +104,22 @@ class LandedSegments:
 
     # --- changes: one process at a time ---
 
+    def unpack_all(self, say: Callable[[str], None], check: Callable[[], None] = lambda: None) -> None:
+        """Makes files of all packed segments, and removes the packs. check: as in `pack`."""
+        count = 0
+        for gateway in self._lake.names(FOLDER):
+            packs = _packs(self._lake.names(FOLDER, gateway))
+            names = {name for pack in packs for name in self._members(gateway, pack)}
+            for name in sorted(names):
+                if not self._lake.exists(FOLDER, gateway, name):  # a file counts
+                    check()
+                    count += self.unpack(f"{gateway}/{name}")
+            for pack in packs:
+                check()
+                self._lake.remove(FOLDER, gateway, pack)
+        self._forget_known()
+        say(f"segments: {count_text(count, 'file')} unpacked")
+
     def pack(
         self,
         chosen: Container[str],

@@ -9,11 +9,14 @@ repeated.
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
+from lamplighter.cloud_sync.fleet.collection.ledger import set_packed
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch, locks, quads_max
 from lamplighter.cloud_sync.fleet.lake.delta_log import DELTA_TABLES, follow_all
 from lamplighter.cloud_sync.fleet.lake.landed_segments import LandedSegments
@@ -57,8 +60,25 @@ def compact(
     for name in SCHEMAS:
         table(lake, name).sweep()
     ingested = {segment for batch in table(lake, "bronze").all() for segment in batch.segments}
-    LandedSegments(lake).pack(ingested, now, say, check)
+
+    @functools.cache
+    def say_packed() -> None:
+        if lake.local:
+            set_packed(Path(lake.path()), True)
+
+    def before_pack() -> None:
+        check()
+        say_packed()
+
+    LandedSegments(lake).pack(ingested, now, say, before_pack)
     return not unreadable
+
+
+def unpack(lake: Lake, say: Callable[[str], None], check: Callable[[], None] = lambda: None) -> None:
+    """Makes files of packed segments, so that earlier versions see them. check: as in `compact`."""
+    LandedSegments(lake).unpack_all(say, check)
+    if lake.local:
+        set_packed(Path(lake.path()), False)
 
 
 def _compact_table(spark: SparkSession, batches: Batches, sources: list[str] | None) -> TableBatch | None:
@@ -93,15 +113,28 @@ def _compact_table(spark: SparkSession, batches: Batches, sources: list[str] | N
 
 def add_commands(commands: Any) -> None:
     """Declares `compact`."""
-    session.add_arguments(
-        add_lake_command(commands, "compact", "merge small files of the tables; no reader may be active", _run_compact)
+    parser = add_lake_command(
+        commands, "compact", "merge small files of the tables; no reader may be active", _run_compact
     )
+    parser.add_argument(
+        "--unpack",
+        action="store_true",
+        help="only make files of packed landed segments again, before an earlier version works on the lake",
+    )
+    session.add_arguments(parser)
 
 
 def _run_compact(arguments: argparse.Namespace) -> int:
     lake = Lake.existing(arguments.lake)
     with locks.writing(lake, "compact", locks.BRONZE, locks.SILVER, locks.MATCHES, locks.DELIVERY) as held:
+        if arguments.unpack:
+            unpack(lake, _say, held.check)
+            return 0
         rows = sum(batch.rows for batch in table(lake, "bronze").live())
         with session.engine_of(arguments, "compact", lake, rows=rows) as engine:
-            whole = compact(engine, lake, lambda line: print(line, file=sys.stderr, flush=True), check=held.check)
+            whole = compact(engine, lake, _say, check=held.check)
     return 0 if whole else 1
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

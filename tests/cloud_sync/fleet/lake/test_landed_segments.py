@@ -1,7 +1,9 @@
 """Packs of landed segments: nothing is lost or comes twice, whatever is killed, and the collector still compares."""
 
+import contextlib
 import os
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -13,6 +15,7 @@ import pytest
 from lamplighter.cloud_sync.destinations import LocalFolder
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.collection.collector import Collector
+from lamplighter.cloud_sync.fleet.collection.ledger import FILE, set_packed
 from lamplighter.cloud_sync.fleet.deletion import landed, removal
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake import landed_segments as module
@@ -222,6 +225,59 @@ def _rows(lake: Lake) -> list[tuple[Any, ...]]:
         row for batch in live for name in batch.files for row in pq.read_table(lake.path("bronze", name)).to_pylist()
     ]
     return sorted((row["gw"], row["seq"], row["segment"], row["landed"]) for row in found)
+
+
+def _ledger_version(site: _Site) -> int:
+    with contextlib.closing(sqlite3.connect(site.folder / FILE)) as db:
+        return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def test_an_earlier_version_refuses_a_lake_with_packs_until_they_are_unpacked(
+    site: _Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.land_all()
+    folder = site.folder / "segments/gw-1"
+    before = {path.name: (path.read_bytes(), path.stat().st_mtime) for path in folder.iterdir()}
+    with local_session() as engine:
+        ingest(engine, site.lake)
+        compact(engine, site.lake, now=BEGIN)
+        assert _ledger_version(site) == 1, "nothing was packed"
+        # It refuses already when the first pack is there, wherever the command is killed.
+        monkeypatch.setattr(LandedSegments, "_write", lambda *parts: pytest.fail(str(_ledger_version(site))))
+        with pytest.raises(pytest.fail.Exception, match=r"^2$"):
+            compact(engine, site.lake, now=BEGIN + 3 * DAY_S)
+        monkeypatch.undo()
+        compact(engine, site.lake, now=BEGIN + 3 * DAY_S)
+    assert site.names() == sorted(PACKED)
+    assert site.land(*LOG[:2], day=4)["landed"] == 0
+    assert main(["status", site.lake.url]) == 0
+    assert _ledger_version(site) == 2, "the collector leaves it as it is"
+    for _ in range(2):
+        assert main(["compact", site.lake.url, "--unpack"]) == 0
+        assert {path.name: (path.read_bytes(), path.stat().st_mtime) for path in folder.iterdir()} == before
+        assert _ledger_version(site) == 1
+
+
+def test_a_ledger_of_a_newer_version_is_refused_and_left_as_it_is(
+    site: _Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.land_all()
+    with contextlib.closing(sqlite3.connect(site.folder / FILE)) as db:
+        db.execute("PRAGMA user_version=3")
+    before = files_with(site.folder, "")
+    for command in (["status"], ["collect", str(site.source)], ["retain", "--days", "1", "--yes"]):
+        assert main([*command, site.lake.url]) == 2
+        error = capsys.readouterr().err
+        assert "a newer version of Lamplighter wrote it" in error
+        assert "install the newer version again" in error
+    assert files_with(site.folder, "") == before
+    assert _ledger_version(site) == 3
+
+
+def test_a_lake_without_a_ledger_has_none_afterwards(site: _Site) -> None:
+    site.folder.mkdir()
+    set_packed(site.folder, True)
+    assert list(site.folder.iterdir()) == []
 
 
 def test_a_landing_log_that_is_written_again_names_what_is_packed(site: _Site) -> None:
