@@ -80,7 +80,7 @@ def _in_turns(
     theirs: list[dict[str, Measured]] = []
     for _ in range(rounds):
         lake = Lake(str(folder / "lake"))
-        segments = [path for gateway in gateways for path in _land(folder, lake, gateway)]
+        segments = [path for gateway in gateways for path in land(folder, lake, gateway)]
         ours.append({stage: _in_process(_command, command, lake.url)[0] for stage, command in COMMANDS.items()})
         if with_peer:
             streams = tables.table(lake, "streams")
@@ -97,7 +97,8 @@ def _in_turns(
     return _medians(ours), _medians(theirs)
 
 
-def _land(folder: Path, lake: Lake, gateway: str) -> list[Path]:
+def land(folder: Path, lake: Lake, gateway: str) -> list[Path]:
+    """Puts the segments of a gateway into the lake. Returns their files."""
     landed = Path(lake.path("segments", gateway))
     landed.mkdir(parents=True)
     for path in (folder / "fleet" / "shipped" / gateway).glob("*.ndjson.zst"):

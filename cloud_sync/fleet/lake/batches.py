@@ -149,10 +149,12 @@ class Batches:
         mode = "overwrite" if self.lake.local else "append"
         # coalesce would also reduce the parallelism of all earlier steps.
         written = frame if files is None else frame.repartition(files)
-        written.write.mode(mode).parquet(self.lake.spark(self.name, folder))
+        writer: Any = written.write.mode(mode)
+        count: int | None = writer.parquet(self.lake.spark(self.name, folder))
         new = sorted(set(self.lake.names(self.name, folder)) - before)
         names = [f"{folder}/{name}" for name in new if name.endswith(".parquet")]
-        rows = sum(map(self._rows, names))
+        # Spark's writer returns nothing.
+        rows = sum(map(self.rows_of, names)) if count is None else count
         return msgspec.structs.replace(batch, files=names if rows else [], rows=rows)
 
     def stage_rows(self, rows: pa.Table, batch: TableBatch) -> TableBatch:
@@ -193,7 +195,7 @@ class Batches:
             raise LockLostError(f"{self.lake.path(*place)}: another process has written this batch; this one ends")
         return batch
 
-    def _rows(self, name: str) -> int:
+    def rows_of(self, name: str) -> int:
         """The number of rows in a file's footer."""
         # A Spark job for it would cost more than writing most batches.
         from pyarrow.parquet import read_metadata

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lamplighter.cloud_sync.fleet.lake.batches import Batches, TableBatch
 from lamplighter.cloud_sync.fleet.lake.folder import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import table
-from lamplighter.cloud_sync.fleet.lazy import pa
+from lamplighter.cloud_sync.fleet.local.kinds import TIME, Kind, ListOf, columns_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 SILVER_TABLES = ("streams", "observations", "actuations")
 # Others are parts of tables: the rows of several batches have to be added up, or joined.
 DELTA_TABLES = ("bronze", *SILVER_TABLES)
+
+
+_DELTA_TYPES = {
+    "VARCHAR": "string",
+    "INTEGER": "integer",
+    "BIGINT": "long",
+    "DOUBLE": "double",
+    "BOOLEAN": "boolean",
+    TIME: "timestamp",
+}
 
 
 class DeltaLog:
@@ -40,13 +50,13 @@ class DeltaLog:
         if not self._follows:
             self.follow()
         elif batch.files:
-            self._follows = self._try(lambda: self._commit(dict.fromkeys(batch.files, batch.id), [], True))
+            self._follows = self._try(lambda: self._commit(dict.fromkeys(batch.files, batch), [], True))
 
     def follow(self, *, data_change: bool = True) -> None:
         """Makes the log name the files of all batches that count. data_change: whether rows may have changed."""
         if not self._batches.lake.local or find_spec("deltalake") is None:
             return
-        live = {name: batch.id for batch in self._batches.live() for name in batch.files}
+        live = {name: batch for batch in self._batches.live() for name in batch.files}
 
         def commit() -> None:
             known = _files(self._table())
@@ -57,7 +67,6 @@ class DeltaLog:
 
     def _try(self, commit: Callable[[], None]) -> bool:
         from deltalake.exceptions import DeltaError
-        from pyarrow import ArrowException
 
         log = f"{self._path}/_delta_log"
         try:
@@ -66,38 +75,34 @@ class DeltaLog:
             reason = str(error).partition("\n")[0]
             self._say(f"{log}: {reason}; remove the folder, and the next batch writes it again")
             return False
-        except (OSError, ArrowException) as error:  # the manifests count: a file that is lost must not stop a batch
+        # The manifests count: a file that is lost, or whose footer is damaged, must not stop a batch.
+        except (OSError, ValueError) as error:
             self._say(f"{log}: not written: {str(error) or type(error).__name__}; the next batch tries it again")
             return False
         return True
 
-    def _commit(self, new: Mapping[str, str], gone: Sequence[str], data_change: bool) -> None:
+    def _commit(self, new: Mapping[str, TableBatch], gone: Sequence[str], data_change: bool) -> None:
         """new: file -> its batch; gone: files that no longer count."""
         if not new and not gone:
             return
         from deltalake import CommitProperties, Schema
         from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
-        from pyarrow.parquet import ParquetFile
 
-        adds, schemas = [], []
-        for name in new:
-            place = self._batches.lake.path(self._batches.name, name)
-            facts = self._batches.lake.fs.info(place)
-            with self._batches.lake.fs.open(place, "rb") as opened, ParquetFile(opened) as file:
-                # A file may say of a column that it has no nulls; the next one may have some.
-                schemas.append(pa.schema([one.with_nullable(True) for one in file.schema_arrow]))
-                statistics = json.dumps({"numRecords": file.metadata.num_rows})
-            written_ms = int(facts["mtime"] * 1000)
-            adds.append(AddAction(name, facts["size"], {}, written_ms, data_change, statistics))
-        properties = CommitProperties(custom_metadata={"batches": " ".join(sorted(set(new.values())))})
+        adds = []
+        for name, batch in new.items():
+            facts = self._batches.lake.fs.info(self._batches.lake.path(self._batches.name, name))
+            # The rows of a batch of one file need no look into it.
+            rows = batch.rows if len(batch.files) == 1 else self._batches.rows_of(name)
+            statistics = json.dumps({"numRecords": rows})
+            adds.append(AddAction(name, facts["size"], {}, int(facts["mtime"] * 1000), data_change, statistics))
+        properties = CommitProperties(custom_metadata={"batches": " ".join(sorted({one.id for one in new.values()}))})
+        schema = Schema.from_json(json.dumps(_delta_type(columns_of(self._batches.schema))))
         found = self._table()
         if found is None:
-            schema = Schema.from_arrow(pa.unify_schemas(schemas))
             create_table_with_add_actions(self._path, schema, adds, mode="append", commit_properties=properties)
             return
         known = {field.name for field in found.schema().fields}
-        fields = Schema.from_arrow(pa.unify_schemas(schemas)).fields if schemas else []
-        if later := [field for field in fields if field.name not in known]:
+        if later := [field for field in schema.fields if field.name not in known]:
             found.alter.add_columns(later)
         sizes = _files(found)
         now_ms = int(time.time() * 1000)
@@ -122,5 +127,18 @@ def _files(found: DeltaTable | None) -> dict[str, int]:
     """The files that a log names, with their sizes."""
     if found is None:
         return {}
-    actions: Any = pa.table(found.get_add_actions())
+    actions: Any = found.get_add_actions()
     return dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
+
+
+def _delta_type(kind: Kind) -> Any:
+    """A type in the JSON of a Delta log. Any value may be null, whatever a file says of its own."""
+    if isinstance(kind, ListOf):
+        return {"type": "array", "elementType": _delta_type(kind.member), "containsNull": True}
+    if isinstance(kind, dict):
+        fields = ((name, _delta_type(member)) for name, member in kind.items())
+        return {
+            "type": "struct",
+            "fields": [{"name": name, "type": of, "nullable": True, "metadata": {}} for name, of in fields],
+        }
+    return _DELTA_TYPES[str(kind)]

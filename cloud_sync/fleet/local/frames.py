@@ -31,7 +31,7 @@ class QuerySession(Protocol):
 
     def rows(self, query: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]: ...
 
-    def write(self, query: str, path: Path) -> None: ...
+    def write(self, query: str, path: Path) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -352,13 +352,13 @@ class _FrameWriter:
     def mode(self, mode: str) -> _FrameWriter:
         return self
 
-    def parquet(self, url: str) -> None:
-        """Writes the rows into one file of a folder, and removes what was in it."""
+    def parquet(self, url: str) -> int:
+        """Writes the rows into one file of a folder, and removes what was in it. Returns their number."""
         folder = local_path(url)
         if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
-        self.frame.sparkSession.write(self.frame.output, folder / f"part-{uuid4().hex}.parquet")
+        return self.frame.sparkSession.write(self.frame.output, folder / f"part-{uuid4().hex}.parquet")
 
 
 def local_path(url: str) -> Path:

@@ -74,15 +74,16 @@ class LocalSession:
             return str(error).partition("\n")[0]
         return None
 
-    def write(self, query: str, path: Path) -> None:
-        """Writes a query's rows as a Parquet file."""
+    def write(self, query: str, path: Path) -> int:
+        """Writes a query's rows as a Parquet file. Returns their number."""
         columns = ", ".join(
             f"{_STORED.get(kind, '{}').format(identifier(name))} AS {identifier(name)}"
             for name, kind in self.types(query)
         )
-        self._connection.execute(
+        written = self._connection.execute(
             f"COPY (SELECT {columns} FROM ({query})) TO {text_literal(str(path))} (FORMAT parquet, CODEC zstd)"
         )
+        return int(written.fetchone()[0])
 
 
 @dataclass(frozen=True)

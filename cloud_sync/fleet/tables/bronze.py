@@ -188,7 +188,7 @@ class Ingest:
         draft = TableBatch(id=f"{landed[0].number:012d}-{secrets.token_hex(4)}", files=[], rows=0)
         frame = None if lines is None else records(lines)
         staged = draft if frame is None else self.bronze.stage(frame, draft)
-        rows = segment_rows(self.bronze, staged)
+        rows = {} if frame is None else segment_rows(frame.sparkSession, self.bronze, staged)
         faults = ((one, unreadable.get(one) or _fault(one, rows.get(one))) for one in (line.segment for line in landed))
         refused = [Refused(segment, why) for segment, why in faults if why is not None]
         for one in refused:
@@ -256,12 +256,6 @@ def records_named(segments: Iterable[str]) -> int:
     """The number of records in segments, by their names."""
     names = [segment_name(segment.rpartition("/")[2]) for segment in segments]
     return sum(name.last - name.first + 1 for name in names if name is not None and name.last is not None)
-
-
-def quad_count(name: str) -> Column:
-    """The number of quads; 0 if the member is missing."""
-    # Counting one member of the quads, so that Parquet need not read the others.
-    return F.coalesce(F.size(F.col(f"{name}.p")), F.lit(0))
 
 
 def _without(frame: DataFrame, segments: Iterable[str]) -> DataFrame:

@@ -19,8 +19,8 @@ from lamplighter.cloud_sync.fleet.lake.tables import AHEAD_MAX, CLOCK_MIN, by_ga
 from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables import readings, streams, terms
-from lamplighter.cloud_sync.fleet.tables.bronze import quad_count
 from lamplighter.cloud_sync.fleet.tables.facts import add_snapshots, name_of, snapshots_of
+from lamplighter.cloud_sync.fleet.tables.segment_rows import quad_count
 from lamplighter.engine.change_log import segment_name
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.tables import count_text

@@ -8,12 +8,15 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
-from lamplighter.cloud_sync.fleet.lake.delta_log import DeltaLog, follow_all
+from lamplighter.cloud_sync.fleet.lake.delta_log import DELTA_TABLES, DeltaLog, follow_all
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.lazy import F
+from lamplighter.cloud_sync.fleet.local.session import local_session
 
 deltalake = import_module("deltalake")
 
@@ -30,8 +33,10 @@ def write(bronze: Batches, name: str, *numbers: int, replaces: tuple[str, ...] =
 
 
 def rows(bronze: Batches) -> list[dict[str, Any]]:
+    """The rows by their values: the log names all columns of the table."""
     found = deltalake.DeltaTable(bronze.lake.path(bronze.name)).to_pyarrow_table().to_pylist()
-    return sorted(found, key=lambda row: row["seq"])
+    some = [{name: value for name, value in row.items() if value is not None} for row in found]
+    return sorted(some, key=lambda row: row["seq"])
 
 
 def log(bronze: Batches) -> list[dict[str, Any]]:
@@ -73,11 +78,25 @@ def test_replaced_batches_leave_and_compaction_is_no_change_of_data(bronze: Batc
 
 
 def test_later_columns_are_added(bronze: Batches) -> None:
-    delta = DeltaLog(bronze)
-    delta.add(write(bronze, "a", 1))
+    earlier = Batches(bronze.lake, bronze.name, "seq BIGINT")
+    DeltaLog(earlier).add(write(earlier, "a", 1))
     moment = datetime(2026, 6, 1, tzinfo=UTC)
-    delta.add(write(bronze, "b", 2, landed=moment))
-    assert rows(bronze) == [{"seq": 1, "landed": None}, {"seq": 2, "landed": moment}]
+    DeltaLog(bronze).add(write(bronze, "b", 2, landed=moment))
+    assert rows(bronze) == [{"seq": 1}, {"seq": 2, "landed": moment}]
+
+
+@pytest.mark.parametrize("name", DELTA_TABLES)
+def test_the_log_has_the_columns_of_the_table_with_their_types(tmp_path: Path, name: str) -> None:
+    of_table = table(Lake(str(tmp_path)), name)
+    with local_session() as engine:
+        row = engine.range(1).select(F.from_json(F.lit("{}"), of_table.schema).alias("row")).select("row.*")
+        batch = of_table.write(row, TableBatch(id="one", files=[], rows=0))
+    DeltaLog(of_table).add(batch)
+    found = deltalake.DeltaTable(of_table.lake.path(of_table.name))
+    file = pq.read_schema(of_table.lake.path(of_table.name, batch.files[0]))
+    assert found.schema().to_json() == deltalake.Schema.from_arrow(file).to_json()
+    assert found.to_pyarrow_table().to_pylist() == [dict.fromkeys(file.names)]
+    assert json.loads(log(of_table)[-1]["add"]["stats"]) == {"numRecords": 1}
 
 
 def test_a_column_without_nulls_in_the_first_files_may_have_some_later(bronze: Batches) -> None:
@@ -87,7 +106,7 @@ def test_a_column_without_nulls_in_the_first_files_may_have_some_later(bronze: B
         part = pa.table({"seq": [seq], "boot": [boot]}, pa.schema(fields))
         delta.add(bronze.commit(bronze.stage_rows(part, TableBatch(id=name, files=[], rows=0))))
     assert all(one.nullable for one in deltalake.DeltaTable(bronze.lake.path(bronze.name)).schema().fields)
-    assert rows(bronze) == [{"seq": 1, "boot": "one"}, {"seq": 2, "boot": None}]
+    assert rows(bronze) == [{"seq": 1, "boot": "one"}, {"seq": 2}]
 
 
 def test_a_damaged_log_stops_nothing_and_is_named(bronze: Batches) -> None:

@@ -1,5 +1,6 @@
-"""What a staged batch of bronze says about its segments, against a loop over its rows. No session starts."""
+"""What a staged batch of bronze says about its segments, against a loop over its rows. Spark does not start."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.local.session import local_session
 from lamplighter.cloud_sync.fleet.tables import segment_rows as module
 from lamplighter.cloud_sync.fleet.tables.segment_rows import SegmentRows, segment_rows
 from tests.support.components import require_module
@@ -47,9 +49,9 @@ def by_loop(rows: list[dict[str, Any]], segment: str) -> SegmentRows:
     )
 
 
-@pytest.mark.parametrize("part_rows", [1, 2, 100])
+@pytest.mark.parametrize("part_rows", [1, 2, 100, None])
 def test_rows_of_a_segment_are_counted_across_parts_and_files(
-    tmp_path: Path, part_rows: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, part_rows: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_module("pyarrow")
     import pyarrow as pa
@@ -65,5 +67,7 @@ def test_rows_of_a_segment_are_counted_across_parts_and_files(
             pa.Table.from_pylist(rows, schema), TableBatch(id=f"part-{number}", files=[], rows=0)
         )
         files += staged.files
-    found = segment_rows(bronze, TableBatch(id="both", files=files, rows=len(ROWS)))
+    both = TableBatch(id="both", files=files, rows=len(ROWS))
+    with local_session() if part_rows is None else contextlib.nullcontext() as engine:
+        found = segment_rows(engine, bronze, both)
     assert found == {ONE: by_loop(ROWS, ONE), OTHER: by_loop(ROWS, OTHER)}
