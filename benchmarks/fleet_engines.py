@@ -1,7 +1,7 @@
 """What the commands of a fleet cost by `--engine local` and by `--engine spark`, over the same lakes of some sizes.
 
-`python -m benchmarks.fleet_engines` simulates one day of gateways. Each command has a process of its own, as an operator
-runs it; its processor time and memory are those of all its processes, looked at several times a second. ROWS_LOCAL in
+`python -m benchmarks.fleet_engines` simulates one day of gateways. Each command is started as an operator starts it.
+Its processor time and memory are those of all its processes, looked at several times a second. ROWS_LOCAL in
 `cloud_sync/fleet/session.py` is what `--engine auto` takes from it.
 """
 

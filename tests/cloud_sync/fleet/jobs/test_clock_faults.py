@@ -15,6 +15,8 @@ from lamplighter.cloud_sync.destinations import LocalFolder
 from lamplighter.cloud_sync.fleet.collection.collector import Collector
 from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis
 from lamplighter.cloud_sync.fleet.lake import Lake, tables
+from lamplighter.cloud_sync.fleet.local.session import local_session
+from lamplighter.cloud_sync.fleet.session import Session
 from lamplighter.cloud_sync.fleet.subscriptions.matcher import Matcher
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.cloud_sync.fleet.tables.bronze import ingest
@@ -129,11 +131,11 @@ def test_no_clock_makes_another_gateway_silent_or_an_old_event_new(
 
     Silver(spark, lake).update()
     last = max(landed.values())
-    names = ("streams", "observations", "actuations", "gateway_health")
-    with Analysis(*(tables.read(spark, lake, name) for name in names), short_plans=True) as found:
-        assert found.as_of == last
-        clocks = {row["gw"]: row.asDict() for row in found.clock_quality.collect()}
-        health: dict[str, Any] = {row["gw"]: row["health"] for row in found.fleet_health.collect()}
+    judged = _judged(spark, lake)
+    with local_session() as local:
+        assert _judged(local, lake) == judged, "both engines judge alike"
+    as_of, clocks, health = judged
+    assert as_of == last
     for one in gateways:
         if not one.landed:
             assert one.name not in clocks
@@ -141,4 +143,14 @@ def test_no_clock_makes_another_gateway_silent_or_an_old_event_new(
         assert clocks[one.name]["quality"] == one.quality, one
         assert clocks[one.name]["ahead"] == sum(one.days[day] == AHEAD for _, day in one.landed)
         quiet = last - max(landed[one.name, seq] for seq, _ in one.landed) > timedelta(days=1)
-        assert (health[one.name] == "silent") == quiet, one
+        assert (health[one.name]["health"] == "silent") == quiet, one
+
+
+def _judged(engine: Session, lake: Lake) -> tuple[datetime, dict[str, Any], dict[str, Any]]:
+    """The time of the last landing; quality of the clock and health by gateway."""
+    names = ("streams", "observations", "actuations", "gateway_health")
+    with Analysis(*(tables.read(engine, lake, name) for name in names), short_plans=True) as found:
+        clocks, health = (
+            {row["gw"]: row.asDict() for row in one.collect()} for one in (found.clock_quality, found.fleet_health)
+        )
+        return found.as_of, clocks, health
