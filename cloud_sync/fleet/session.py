@@ -98,7 +98,8 @@ SMALL = {
 # Records or readings up to which input is small.
 ROWS_SMALL = 50_000
 
-# Records or readings up to which `--engine auto` chooses DuckDB. It was not measured.
+# Records or readings up to which `--engine auto` chooses DuckDB. Spark was not cheaper at any size that was measured,
+# up to this one (`python -m benchmarks.fleet_engines`; docs/fleet-one-machine.md has the figures).
 ROWS_LOCAL = 2_000_000
 
 

@@ -169,6 +169,19 @@ def test_the_commands_are_declared_without_libraries_that_only_some_of_them_need
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+def test_a_small_ingest_on_the_local_engine_loads_no_pyarrow(landed: Path) -> None:
+    """Loading it costs as much processor time as reading two gateways of a day."""
+    for name in ("duckdb", "deltalake"):
+        require_module(name)
+    script = (
+        "import sys; from lamplighter.cloud_sync.fleet.__main__ import main; "
+        "assert main(['ingest', sys.argv[1], '--engine', 'local']) == 0; "
+        "print([name for name in ('duckdb', 'deltalake', 'pyarrow', 'numpy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(landed)], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("['duckdb', 'deltalake']\n")
+
+
 @pytest.mark.parametrize("how", ["SPARK_REMOTE", "--master", "--conf"])
 def test_spark_connect_is_refused(
     landed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, how: str
