@@ -45,7 +45,7 @@ def segment_rows(engine: Session, bronze: Batches, staged: TableBatch) -> dict[s
     """The rows of each segment of a batch, counted and summarised. engine: wrote the batch."""
     found: dict[str, SegmentRows] = {}
     if isinstance(engine, LocalSession):
-        groups = (row.asDict() for row in _grouped(bronze.open(engine, staged.files)).collect())
+        groups = (row.asDict() for row in _group_frame(bronze.open(engine, staged.files)).collect())
     else:
         groups = (group for part in _parts(bronze, staged) for group in _groups(part).to_pylist())
     for group in groups:
@@ -59,7 +59,7 @@ def quad_count(name: str) -> Column:
     return F.coalesce(F.size(F.col(f"{name}.p")), F.lit(0))
 
 
-def _grouped(rows: DataFrame) -> DataFrame:
+def _group_frame(rows: DataFrame) -> DataFrame:
     """As `_groups`, of all rows."""
     return rows.groupBy(*_KEYS).agg(
         F.count("*").alias("count_all"),
