@@ -18,6 +18,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -42,6 +43,7 @@ from lamplighter.engine.errors import (
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.following import Change, CommitCost
 from lamplighter.engine.matching.prices import Price
+from lamplighter.engine.matching.shapes import SharedQuery
 from lamplighter.engine.matching.subscription_numbers import Spuids
 from lamplighter.engine.matching.subscriptions import Subscriptions
 from lamplighter.engine.slices import Slices, sliced, uncollected
@@ -70,6 +72,8 @@ if TYPE_CHECKING:
 # Creates a named tuple in half the time of its own constructor.
 _new: Any = tuple.__new__
 _TRIPLE = ("subject", "predicate", "object")
+
+SUBSCRIBERS_NAMED_MAX = 8
 
 T = TypeVar("T")
 
@@ -155,6 +159,16 @@ class Subscription(NamedTuple):
     spuid: str
     first: Bag
     spu_class: str
+
+
+class ReEvaluated(NamedTuple):
+    """A query that the store evaluates again after commits.
+
+    text: as in `SubscriptionInfo`. spuids: of its subscribers, the first `SUBSCRIBERS_NAMED_MAX`.
+    """
+
+    text: str
+    spuids: tuple[str, ...]
 
 
 class SubscriptionInfo(NamedTuple):
@@ -923,6 +937,26 @@ class Engine:
             bool(unit.shape.conditions),
             self._subscriptions.takeovers.commits.get(unit),
         )
+
+    def re_evaluated_with(self, spuid: str) -> list[ReEvaluated]:
+        """The queries that the store may evaluate after a commit that touches this subscription, its own among them.
+        None if a plan follows it. Raises UnknownSpuidError."""
+        return [self._re_evaluated(unit) for unit in self._subscriptions.re_evaluated_with(self._number(spuid))]
+
+    def order_evaluations(self, order: Callable[[Sequence[ReEvaluated]], Sequence[int]]) -> None:
+        """Sets the order in which the store evaluates the queries that a commit touches.
+
+        order: returns the places of the queries that it is given, each once. It changes no notification.
+        """
+
+        def in_order(units: Sequence[SharedQuery]) -> Iterator[SharedQuery]:
+            return map(units.__getitem__, order([self._re_evaluated(unit) for unit in units]))
+
+        self._subscriptions.order_evaluations(in_order)
+
+    def _re_evaluated(self, unit: SharedQuery) -> ReEvaluated:
+        names = map(self._spuids.name, islice(unit.numbers, SUBSCRIBERS_NAMED_MAX))
+        return ReEvaluated(unit.shape.text(unit.key), tuple(names))
 
     @property
     def subscription_count(self) -> int:

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -57,7 +57,8 @@ class Follower:
 
     now: the clock function's time. ends: whether a unit ends if its plan cannot follow a commit within the work limit;
     otherwise, and if its rows are ordered and cut, the store evaluates it from then on, without a limit of the engine.
-    ended: units whose result is not known any more, with the reason. The caller unsubscribes and removes them.
+    in_order: the order in which the store evaluates the units of a commit. ended: units whose result is not known any
+    more, with the reason. The caller unsubscribes and removes them.
 
     It is one class because matching a commit, taking it back and repeating it share the state of the commit.
     """
@@ -75,6 +76,7 @@ class Follower:
         self._now = now
         self._slices = slices
         self._ends = ends
+        self.in_order: Callable[[Sequence[SharedQuery]], Iterable[SharedQuery]] = iter
         self.ended: dict[SharedQuery, BaseException] = {}
 
     def cost(self, delta: QuadDelta) -> CommitCost:
@@ -169,7 +171,7 @@ class Follower:
         they have a plan again. due: shapes for which that is tried."""
         for shape in due:
             changes += self._resume_shape(shape)
-        for unit in touched:
+        for unit in self.in_order(touched) if touched else ():
             change = self._re_evaluate(unit) if unit.spu is not None else None
             if change:
                 changes.append((unit, list(change.removed), list(change.added)))

@@ -58,6 +58,9 @@ class ByPredicate(Protocol):
     def get(self, predicate: Term, default: tuple[()], /) -> Sequence[Matcher]: ...
 
 
+# Patterns of a signature that `beside` compares with all others; a longer one may meet any.
+_PATTERNS_COMPARED = 8
+
 _Mask = tuple[bool, bool, bool, bool]
 _Key = tuple[Term | None, ...]
 
@@ -140,6 +143,20 @@ class Lutt(Generic[Owner]):
         # In a fixed order, so that notifications do not depend on hashes.
         return sorted(found, key=self.owners.__getitem__)
 
+    def beside(self, signature: PatternSignature) -> list[Owner]:
+        """The owners that a quad may touch which touches a signature. Changes of graphs are not looked at."""
+        found: dict[Owner, None] = {}
+        patterns = signature.patterns
+        if len(patterns) > _PATTERNS_COMPARED:
+            patterns = EVERYTHING.patterns
+        for mask, filed in self._patterns.items():
+            for key, owners in filed.items():
+                terms = iter(key)
+                other = [next(terms) if fixed else ANY for fixed in mask]
+                if any(_may_meet(pattern, other) for pattern in patterns):
+                    found.update(owners)
+        return list(found)
+
     def _collect(self, quads: Iterable[Quad], found: dict[Owner, None]) -> None:
         for quad in quads:
             # One lookup for each set of fixed places, at most 16, however many patterns there are.
@@ -148,6 +165,12 @@ class Lutt(Generic[Owner]):
                 owners = filed.get(key)
                 if owners:
                     found.update(owners)
+
+
+def _may_meet(pattern: TriplePattern, other: Sequence[Term | None]) -> bool:
+    """Whether a quad may match a pattern and the terms of another one."""
+    terms = (pattern.s, pattern.p, pattern.o, pattern.graph)
+    return all(one == two or ANY in (one, two) for one, two in zip(terms, other, strict=True))
 
 
 def _mask_and_key(pattern: TriplePattern) -> tuple[_Mask, _Key]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from lamplighter.engine.access import Dataset
@@ -198,6 +198,16 @@ class Subscriptions:
     def price(self, number: int) -> Price:
         """The cost of a subscription. Raises KeyError."""
         return self._shapes.price(self._units[number])
+
+    def re_evaluated_with(self, number: int) -> list[SharedQuery]:
+        """The units that the store may evaluate in a commit that touches this subscription, if the store does so for
+        it; none otherwise. Raises KeyError."""
+        unit = self._units[number]
+        return [] if unit.spu is None else self._lutt.beside(unit.shape.signature(unit.key))
+
+    def order_evaluations(self, in_order: Callable[[Sequence[SharedQuery]], Iterable[SharedQuery]]) -> None:
+        """Sets the order in which the store evaluates the units of a commit."""
+        self._follower.in_order = in_order
 
     @property
     def unit_count(self) -> int:

@@ -1,17 +1,14 @@
 """What evaluations cost: of updates, and of the queries that the store evaluates for subscriptions.
 
-pyoxigraph cannot be stopped, so each evaluation in the loop is timed. A query that is too slow at commit after commit
-ends its subscriptions. What may take long is known before it begins, so that it is run in slices.
+pyoxigraph cannot be stopped, so each evaluation in the loop is timed, and `re_evaluations` limits those of a commit
+together. What may take long is known before it begins, so that it is run in slices.
 """
 
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -27,6 +24,7 @@ from lamplighter.engine.terms import Bag
 from lamplighter.engine.updating.request import Request
 from lamplighter.engine.work import PlanExceededError
 from lamplighter.gateway.loop.queue import LiveSettings, not_registered
+from lamplighter.gateway.loop.re_evaluations import ReEvaluations
 from lamplighter.gateway.loop.time_slicer import TimeSlicer
 from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.dry_runs import CHARACTER_S, Breath, DryRun, DryRuns, IndexJob, ParseJob
@@ -34,10 +32,8 @@ from lamplighter.gateway.workers.solutions import Trial, record_select, record_w
 
 logger = EventLogger(__name__)
 
-OVERRUNS_MAX = 3
-"""Evaluations over the limit, one after the other, that end a subscription."""
-MEASURED_MAX = 10_000
-"""Evaluated queries whose last time is remembered."""
+SLOW_TIMES = 3
+"""How many times the limit one evaluation for an application may take."""
 EVALUATIONS_MS_MAX = 20
 """Processor time that the store took last for what it evaluates for a commit; beyond, the commit is a long step."""
 
@@ -49,47 +45,6 @@ class TouchedError(BaseException):
 
 class _InTurnError(BaseException):
     """An update is to be evaluated now, in a fork. Not an Exception: only `Evaluations.prepare` deals with it."""
-
-
-@dataclass
-class Evaluation:
-    """A query that is evaluated repeatedly. ms: processor time of the last evaluation; overruns: consecutive ones."""
-
-    ms: float = 0.0
-    overruns: int = 0
-
-
-class LastEvaluations:
-    """The last evaluation of each query, of those that were evaluated last.
-
-    The key is a digest of the text: a text has up to 16 MiB, and a query is remembered longer than it is subscribed to.
-    """
-
-    def __init__(self, entries_max: int) -> None:
-        self._entries_max = entries_max
-        self._found: OrderedDict[bytes, Evaluation] = OrderedDict()
-
-    def of(self, text: str) -> Evaluation:
-        """The entry to update; a new one for an unknown query."""
-        key = _digest(text)
-        evaluation = self._found.get(key)
-        if evaluation is None:
-            evaluation = self._found[key] = Evaluation()
-            if len(self._found) > self._entries_max:
-                self._found.popitem(last=False)
-        else:
-            self._found.move_to_end(key)
-        return evaluation
-
-    def get(self, text: str) -> Evaluation | None:
-        return self._found.get(_digest(text))
-
-    def forget(self, text: str) -> None:
-        self._found.pop(_digest(text), None)
-
-
-def _digest(text: str) -> bytes:
-    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 class Evaluations:
@@ -108,9 +63,9 @@ class Evaluations:
         self._slicer = slicer
         self._current = current
         self._process = os.getpid()
-        self._last = LastEvaluations(MEASURED_MAX)
+        self.again = ReEvaluations(engine, current)
         self.too_slow: dict[str, float] = {}
-        """Queries whose subscriptions are to be ended after the commit, with milliseconds."""
+        """Queries of applications that the last commit was too slow for, with milliseconds."""
         self.following = False
         self.timed = False
         self.prepared_s = 0.0
@@ -120,6 +75,7 @@ class Evaluations:
         self._long = self._may_wait = False
         self.asking = False  # whether the present request is evaluated, and not what is pending before it
         self._preparing = False  # whether that is an update
+        self._subscribing = False  # whether it is a subscription
         self._found: Trial | None = None  # whose solutions count for what is evaluated
         self._settled = False  # whether its forks are over
         engine.store.around_select = self.measure_select
@@ -133,7 +89,7 @@ class Evaluations:
     def end(self) -> None:
         """The present request has ended."""
         self._trial = self._found = None
-        self.asking = self._long = self._may_wait = False
+        self.asking = self._long = self._may_wait = self._subscribing = False
 
     def prepare(self, request: Request, access: Access, *, here: bool = False) -> QuadDelta:
         """The delta of an update. Nothing is changed. Raises GatewayError, StoreError for whatever is unexpected.
@@ -193,7 +149,7 @@ class Evaluations:
     def expect_first_result(self, *, may_wait: bool) -> None:
         """What is evaluated from here on is the first result of the present request. may_wait: whether TouchedError may
         be raised, behind which it has to pass a dry run."""
-        self.asking, self._found = True, self._trial
+        self.asking, self._found, self._subscribing = True, self._trial, True
         self._may_wait = self._may_wait and may_wait
         if self._found is not None:
             self._found.rewind()
@@ -227,8 +183,8 @@ class Evaluations:
 
     def are_slow(self, texts: Sequence[str]) -> bool:
         """Whether the store may need long for these queries, which a commit would have it evaluate."""
-        last = [self._last.get(text) for text in texts]
-        if None in last or sum(evaluation.ms for evaluation in last if evaluation) > EVALUATIONS_MS_MAX:
+        last = [self.again.times.price(text) for text in texts]
+        if None in last or sum(ms for ms in last if ms) > EVALUATIONS_MS_MAX:
             return True
         return any(self._dry_runs.risky(text) for text in texts)
 
@@ -244,7 +200,18 @@ class Evaluations:
             return self._follow(asked, select)
         found = None if self._found is None else self._found.solutions(asked, self.changes)
         if found is not None:
+            if self._subscribing and self._found is not None:
+                self.again.times.begin(asked.name, self._found.ms)
             return found
+        if not self._subscribing:
+            return self._select(asked, select)
+        begun = thread_time()
+        result = self._select(asked, select)
+        self.again.times.begin(asked.name, (thread_time() - begun) * 1000)
+        return result
+
+    def _select(self, asked: Asked, select: SelectRun) -> Bag:
+        """The same where no dry run has found it."""
         if self._settled or not ((self.asking and self._long) or self._dry_runs.risky(asked.name)):
             return select()
         if self.asking and self._may_wait:
@@ -256,39 +223,45 @@ class Evaluations:
 
     def _follow(self, asked: Asked, select: SelectRun) -> Bag:
         """The same while a commit is matched."""
-        ms_max = self._current.settings.limits.evaluation_ms_max
+        again, ms_max = self.again, self._current.settings.limits.evaluation_ms_max
+        free = again.is_free(asked.name)
+        if not free:
+            again.check(asked.name)
         found, ms = None, 0.0
-        if self._dry_runs.risky(asked.name):
-            found, ms = self._select_here(asked, select)
         begun = thread_time()
+        if self._dry_runs.risky(asked.name):
+            found, ms = self._select_here(asked, select, in_turn=not free)
+        left_ms = SLOW_TIMES * ms_max if free else again.left_ms
 
         def check() -> None:
-            """A result that is longer and longer is not waited for three times."""
-            if (thread_time() - begun) * 1000 > OVERRUNS_MAX * ms_max:
-                raise self._engine.work.exceeded()
+            """A long result is not waited for to its end."""
+            if (thread_time() - begun) * 1000 > left_ms:
+                raise self._engine.work.exceeded() if free else again.exceeded()
 
         result = select(check) if found is None else found
-        evaluation = self._last.of(asked.name)
-        evaluation.ms = (thread_time() - begun) * 1000 if found is None else ms
-        evaluation.overruns = evaluation.overruns + 1 if evaluation.ms > ms_max else 0
-        if evaluation.overruns >= OVERRUNS_MAX:
-            self.too_slow[asked.name] = evaluation.ms
+        ms += (thread_time() - begun) * 1000
+        again.note(asked.name, ms)
+        if free and (again.times.price(asked.name) or 0.0) > ms_max:
+            self.too_slow[asked.name] = ms
         return result
 
-    def _select_here(self, asked: Asked, select: SelectRun) -> tuple[Bag | None, float]:
-        """What a fork finds, None where that is not known, and its processor time in milliseconds."""
+    def _select_here(self, asked: Asked, select: SelectRun, *, in_turn: bool = False) -> tuple[Bag | None, float]:
+        """What a fork finds, None where that is not known, and its processor time in milliseconds. in_turn: as in
+        `Reader.trial`."""
         refuses = not self.following
-        frames = self._try_here(lambda: record_select(self._engine, asked, select, refuses=refuses))
+        frames = self._try_here(lambda: record_select(self._engine, asked, select, refuses=refuses), in_turn=in_turn)
         if not frames:
             return None, 0.0
         trial = Trial(frames, self.changes.watch(), EPOCH)
         return trial.solutions(asked, self.changes), trial.ms
 
-    def _try_here(self, work: Callable[[], object], besides_s: float = 0.0, times: int = 1) -> bytes:
+    def _try_here(
+        self, work: Callable[[], object], besides_s: float = 0.0, times: int = 1, *, in_turn: bool = False
+    ) -> bytes:
         if not self.following and not self._slicer.elsewhere:
             self._slicer.begin(LONG)  # the loop is not to wait for a fork
         try:
-            return self._reader.try_here(work, besides_s, times, in_turn=self.asking)
+            return self._reader.try_here(work, besides_s, times, in_turn=in_turn or self.asking)
         except LimitExceededError:
             if self.following:
                 raise self._engine.work.exceeded() from None
@@ -298,13 +271,4 @@ class Evaluations:
         """What `too_slow` has. It is forgotten."""
         found = list(self.too_slow.items())
         self.too_slow.clear()
-        for text, _ in found:
-            self._last.forget(text)
         return found
-
-    def slow_error(self) -> LimitExceededError:
-        """What the subscribers of such a query are told."""
-        return LimitExceededError(
-            f"the subscription was ended: {OVERRUNS_MAX} evaluations in a row took longer than "
-            f"limits.evaluation_ms_max = {self._current.settings.limits.evaluation_ms_max}; narrow it down"
-        )

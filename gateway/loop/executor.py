@@ -73,11 +73,8 @@ class Distribution:
         if commit.takeovers:
             self._subscribers.note_takeovers(commit.takeovers)
         if self._evaluations.too_slow:
-            # Subscriptions that slow down all others end. Those of applications are the operator's to look after.
-            error = self._evaluations.slow_error()
             for text, ms in self._evaluations.take_slow():
                 self._aggregators.slow(text, ms)
-                self._subscribers.end_slow(text, ms, error)
 
     def deliver(self, commit: Commit, record: Record) -> None:
         """Sorts the notifications, and ends what the engine has ended."""

@@ -141,6 +141,7 @@ class Runner:
         self.applications = declared = self.declarations.declared
         outcomes.declare(declared, declared.declared)
         self._subscribers = Subscribers(ledger, reactions, self._resumption, self._dry_runs, queue, current)
+        evaluations.again.client_of = self._client_of
         ledger.distribution = self._distribution = Distribution(evaluations, self._aggregators, self._subscribers)
         self.delivered = DeliveredSubscriptions(ledger, self._resumption, reactions, queue)
         self._removals = Removals(ledger, delays, self._obligations)
@@ -280,6 +281,10 @@ class Runner:
                 pause = back_off_s(failures, 2 * PAUSE_S, UPKEEP_AGAIN_S)
                 logger.exception("upkeep failed", pause_s=round(pause))
             taken = self.queue.taken
+
+    def _client_of(self, handle: str) -> str | None:
+        """As `re_evaluations.ClientOf`."""
+        return None if handle in self._aggregators.subscriptions else self._subscribers.client_of(handle)
 
     def probe(self) -> asyncio.Future[None]:
         """A step that does nothing. Its outcome comes when whatever stood before it in the class of normal requests is

@@ -185,6 +185,7 @@ class Subscribers:
     # Of the same, where clients have names: who owns it and what it sees.
     _owners: dict[str, tuple[str, Graphs]] = field(default_factory=dict, init=False)
     usage: Usage = field(default_factory=Usage, init=False)  # of the same, by client
+    _clients: dict[str, str] = field(default_factory=dict, init=False)  # of the plain ones: whose share they take
     resumables: ResumableSubscriptions[Sink] = field(init=False)
     _obligations: Obligations = field(init=False)
     _engine: Engine = field(init=False)
@@ -242,13 +243,18 @@ class Subscribers:
         evaluations.prepared_s = thread_time() - begun
         try:
             self._dry_runs.check_first(subscription.first)
+            evaluations.again.check_room(subscription.spuid, caller.client)
             if asked.keep is None:
                 self.sinks[subscription.spuid] = sink
+                if caller.client:
+                    self._clients[subscription.spuid] = caller.client
                 if caller.name:
                     self._owners[subscription.spuid] = caller.name, access.subscribe
                     self.usage.add(caller.name)
             else:
+                handle = subscription.spuid
                 subscription = self._begin_resumable(followed, subscription, sink)
+                self.resumables.note_client(handle, caller.client)
         except BaseException:
             if subscription.spuid in self.sinks:
                 self._drop(subscription.spuid)
@@ -313,8 +319,8 @@ class Subscribers:
         except LimitExceededError as error:
             self.end_failed([Ended(notification.spuid, error)])
         except Exception as error:
+            logger.exception("notification failed", spuid=self._name(notification.spuid))
             spuid = self.resumables.spuid(notification.spuid) or notification.spuid
-            logger.exception("notification failed", spuid=spuid.removeprefix(SPUID))
             self._end_by_gateway(spuid, _delivery_error(error))
 
     def _deliver(self, notification: Notification, results: Results) -> None:
@@ -365,17 +371,6 @@ class Subscribers:
             self.resumables.detach(spuid, sink, self._clock.boottime_us())
             if spuid in self.sinks:
                 self._drop(spuid)
-
-    def end_slow(self, text: str, ms: float, error: GatewayError) -> None:
-        """Ends all whose query is that text, which took so long."""
-        for spuid in [*self.sinks, *(handle for handle, _ in self.resumables.attachments())]:
-            if self._engine.describe(spuid).text == text:
-                resumable = self.resumables.spuid(spuid)
-                sink = self._end_by_gateway(resumable or spuid, error)
-                # The whole of another one's, since those of one engine begin alike.
-                name = digits(resumable) if resumable else spuid.removeprefix(SPUID)
-                client = "away" if sink is None else sink.client
-                logger.warning("subscription ended", peer=client, spuid=name, evaluation_ms=round(ms))
 
     def permissions_changed(self, client: str, access: Access | None) -> None:
         """Ends those of a client that may see other graphs now than when they began, or none. The others name no
@@ -448,10 +443,11 @@ class Subscribers:
     def end_failed(self, ended: Iterable[Ended]) -> None:
         """Tells those whose subscriptions the engine has ended, since it could not evaluate them any more."""
         for handle, error in ended:
-            spuid = self.resumables.spuid(handle) or handle
-            sink = self._end_by_gateway(spuid, error)
+            name = self._name(handle)
+            sink = self._end_by_gateway(self.resumables.spuid(handle) or handle, error)
             peer = "away" if sink is None else sink.client
-            logger.error("subscription ended", peer=peer, spuid=spuid.removeprefix(SPUID), reason=error)
+            log = logger.warning if isinstance(error, LimitExceededError) else logger.error
+            log("subscription ended", peer=peer, spuid=name, reason=error)
 
     def _drop(self, spuid: str) -> Sink:
         """Ends a plain one; whose it was."""
@@ -461,7 +457,18 @@ class Subscribers:
         self._leave(spuid)
         return self.sinks.pop(spuid)
 
+    def _name(self, handle: str) -> str:
+        """A subscription in a line of the log: of a resumable one not the whole, which is a secret; of another one no
+        less, since those of one engine begin alike."""
+        resumable = self.resumables.spuid(handle)
+        return digits(resumable) if resumable else handle.removeprefix(SPUID)
+
+    def client_of(self, handle: str) -> str:
+        """Whose share a subscription takes, by the engine's spuid; empty for none."""
+        return self._clients.get(handle) or self.resumables.client_of(handle)
+
     def _leave(self, handle: str) -> None:
+        self._clients.pop(handle, None)
         with suppress(UnknownSpuidError):  # the engine itself has ended it
             self._engine.unsubscribe(handle)
 

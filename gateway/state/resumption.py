@@ -110,7 +110,7 @@ class ResumeFailure(NamedTuple):
 class _KeptSubscription(Generic[Sink]):
     """handle: the engine's name for it. told: the last notification that an absent client may have seen."""
 
-    __slots__ = ("away_since_us", "bytes", "followed", "handle", "retained", "sequence", "sink", "told")
+    __slots__ = ("away_since_us", "bytes", "client", "followed", "handle", "retained", "sequence", "sink", "told")
 
     def __init__(self, followed: Followed, handle: str, sink: Sink | None) -> None:
         self.followed = followed
@@ -121,6 +121,7 @@ class _KeptSubscription(Generic[Sink]):
         self.bytes = 0
         self.away_since_us: int | None = None
         self.told = 0
+        self.client = ""
 
     @property
     def is_told_at_once(self) -> bool:
@@ -211,6 +212,15 @@ class ResumableSubscriptions(Generic[Sink]):
             self.usage.add(kept.followed.identity, -1)
         self._count(kept, -kept.bytes)
         return kept.handle
+
+    def note_client(self, handle: str, client: str) -> None:
+        """Notes whose share a subscription takes; where clients have no names, a start forgets it."""
+        self._by_handle[handle].client = client
+
+    def client_of(self, handle: str) -> str:
+        """Whose share a subscription takes, by its handle; empty for none."""
+        kept = self._by_handle.get(handle)
+        return "" if kept is None else kept.client or kept.followed.identity or ""
 
     def restate(self, followed: Followed) -> None:
         """What the log has of a subscription changes."""

@@ -38,6 +38,28 @@ def test_graphs_that_come_and_go_touch_those_that_ask_for_graphs() -> None:
     assert table.lookup(QuadDelta(dropped=("<a:g>",))) == ["graphs"]
 
 
+def test_those_that_one_quad_may_touch_are_beside_each_other() -> None:
+    table = lutt(
+        fine="{ <a:1> <a:p> ?o }",
+        other="{ <a:2> <a:p> ?o }",
+        coarse="{ ?s <a:p> ?o . ?s <a:r> ?x }",
+        graph="{ GRAPH <a:g> { ?s <a:p> ?o } }",
+        another="{ ?s <a:q> ?o }",
+        nothing="{}",
+    )
+
+    def beside(where: str) -> set[str]:
+        return set(table.beside(signature(f"SELECT * WHERE {where}")))
+
+    assert beside("{ <a:1> <a:p> ?o }") == {"fine", "coarse"}
+    assert beside("{ ?s <a:r> 1 }") == {"coarse"}
+    assert beside("{ GRAPH <a:g> { <a:1> ?p ?o } }") == {"graph"}
+    assert beside("{ ?s ?p ?o }") == {"fine", "other", "coarse", "another"}
+    assert beside("{}") == set()
+    many = " ".join(f"?s <a:{number}> ?o ." for number in range(20))
+    assert beside(f"{{ {many} }}") == {"fine", "other", "coarse", "graph", "another"}, "too long to compare"
+
+
 def test_removed_owner_is_gone() -> None:
     table = lutt(one="{ ?s <a:p> ?o }", two="{ ?s <a:p> ?o }")
     table.remove("one", signature("SELECT * WHERE { ?s <a:p> ?o }"))

@@ -21,8 +21,8 @@ from lamplighter.engine.errors import (
     MalformedRequestError,
 )
 from lamplighter.engine.protocol import Results, Resume
-from lamplighter.engine.store.quad_store import Asked
 from lamplighter.engine.terms import Bag
+from lamplighter.gateway.loop.re_evaluations import ReEvaluations
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import ResumeSettings, Settings
 from lamplighter.gateway.state.resumption import (
@@ -569,7 +569,9 @@ async def test_it_ends_when_its_keep_is_over_though_nobody_asks_for_anything(
         await until(lambda: runner.figures.status()["resumable"]["subscriptions"] == 0)
 
 
-async def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_that_is_ended_for_its_cost_stays_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     class Costly(RecordingSink):
         error: GatewayError | None = None
 
@@ -578,11 +580,10 @@ async def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path, caplog
 
     async with recovered_runner(tmp_path, settings=settings()) as runner:
         sink = Costly()
-        spuid = await runner.subscribe(TEXT, sink, None, None, resume=Resume("PT10M"))
-        [handle] = [handle for handle, _ in runner._subscribers.resumables.attachments()]
-        text = runner._engine.describe(handle).text
-        runner._ledger.evaluations.measure_select(Asked(text, None, None, text), lambda: Bag(()))
-        runner._ledger.evaluations.too_slow[text] = 600.0
+        spuid = await runner.subscribe(
+            "SELECT ?s ?o { ?s !<http://none> ?o }", sink, None, None, resume=Resume("PT10M")
+        )
+        monkeypatch.setattr(ReEvaluations, "left_ms", 0)
         await change_something(runner, 0)
         assert isinstance(sink.error, LimitExceededError)
         assert (runner.figures.status()["subscriptions"], runner.counters.ended) == (0, 1)

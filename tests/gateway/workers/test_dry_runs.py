@@ -300,48 +300,6 @@ class Ear:
         self.told.append(error)
 
 
-async def test_a_subscription_whose_evaluations_are_too_long_three_times_in_a_row_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    seconds = iter(number * 5.0 for number in range(10_000))
-    slow = False
-
-    def clock() -> float:
-        return next(seconds) if slow else 0.0  # each pair of looks is 5 s apart
-
-    async with recovered_runner(tmp_path, settings=limited(evaluation_ms_max=4000)) as runner:
-        monkeypatch.setattr("lamplighter.gateway.loop.evaluations.thread_time", clock)
-        ear, other = Ear(), Ear()
-        ended = await runner.subscribe(PATHS, ear, None, None)
-        left = await runner.subscribe("SELECT ?a { ?a <http://next> ?b }", other, None, None)
-        for number, now in enumerate((True, True, False, True, True, True, True)):
-            slow = now
-            await update(runner, f"INSERT DATA {{ <http://{number}> <http://next> <http://x> }}")
-        assert ear.told[:-1] == [0, 1, 2, 3, 4, 5, 6]
-        assert "limits.evaluation_ms_max = 4000" in str(ear.told[-1])
-        assert other.told == [0, 1, 2, 3, 4, 5, 6, 7], "who is not evaluated again is left alone"
-        assert runner.counters.ended == 1
-        assert runner.figures.status()["subscriptions"] == 1
-        [line] = [record for record in caplog.records if "subscription ended" in record.getMessage()]
-        assert ended == f"sepa://subscription/{fields(line)['SUBSCRIPTION']}"
-        assert left[:-12] == ended[:-12], "no less of it would say which one"
-
-
-async def test_who_subscribes_to_such_a_query_again_has_three_evaluations_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seconds = iter(number * 5.0 for number in range(10_000))
-    async with recovered_runner(tmp_path, settings=limited(evaluation_ms_max=4000)) as runner:
-        monkeypatch.setattr("lamplighter.gateway.loop.evaluations.thread_time", lambda: next(seconds))
-        for life in range(2):
-            ear = Ear()
-            await runner.subscribe(PATHS, ear, None, None)
-            for number in range(3):
-                await update(runner, f"INSERT DATA {{ <http://{life}/{number}> <http://next> <http://x> }}")
-            assert ear.told[:-1] == [0, 1, 2, 3]
-            assert isinstance(ear.told[-1], LimitExceededError)
-
-
 # --- plans ------------------------------------------------------------------------------------------
 
 MATCHED = "SELECT ?a ?c { ?a <http://p> ?b . ?c <http://p> ?d FILTER(CONTAINS(STR(?b), STR(?d))) }"
