@@ -941,7 +941,7 @@ class Engine:
     def re_evaluated_with(self, spuid: str) -> list[ReEvaluated]:
         """The queries that the store may evaluate after a commit that touches this subscription, its own among them.
         None if a plan follows it. Raises UnknownSpuidError."""
-        return [self._re_evaluated(unit) for unit in self._subscriptions.re_evaluated_with(self._number(spuid))]
+        return [self._outline(unit) for unit in self._subscriptions.re_evaluated_with(self._number(spuid))]
 
     def order_evaluations(self, order: Callable[[Sequence[ReEvaluated]], Sequence[int]]) -> None:
         """Sets the order in which the store evaluates the queries that a commit touches.
@@ -950,11 +950,11 @@ class Engine:
         """
 
         def in_order(units: Sequence[SharedQuery]) -> Iterator[SharedQuery]:
-            return map(units.__getitem__, order([self._re_evaluated(unit) for unit in units]))
+            return map(units.__getitem__, order([self._outline(unit) for unit in units]))
 
         self._subscriptions.order_evaluations(in_order)
 
-    def _re_evaluated(self, unit: SharedQuery) -> ReEvaluated:
+    def _outline(self, unit: SharedQuery) -> ReEvaluated:
         names = map(self._spuids.name, islice(unit.numbers, SUBSCRIBERS_NAMED_MAX))
         return ReEvaluated(unit.shape.text(unit.key), tuple(names))
 

@@ -8,7 +8,7 @@ Requests: requests (the table of kinds), updates, queries, past (answers from th
 due), clock_commits, restore (snapshots and backups too).
 Effects: ledger (the only place that appends), obligations (what the log still lacks), reactions, delays (records of
 timers), aggregators (of applications), declarations (which applications run), removals (of clients), resumption
-(resumable subscriptions), evaluations (what they cost).
+(resumable subscriptions), evaluations (what they cost), re_evaluations (shares of what the store repeats).
 Start: dataset, recovery, recovery_attempt (what failed starts teach), derivation_start (inference, SHACL shapes).
 upkeep: work for idle time; history_keeper: the index of past values.
 """

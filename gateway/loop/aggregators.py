@@ -128,6 +128,14 @@ class Aggregators:
         Its reactions to earlier commits, and by its other queries for this one, are done before. What the query would
         have triggered by this commit is lost, and the log says so: the application ended and began behind it.
         """
+        self._begin_again(application, "a query exceeded its limit, and its reactions did not run", error)
+
+    def interrupt_reactions(self, application: Application, error: LimitExceededError) -> None:
+        """Does the same with one whose reactions to one request take too long. Those that are left are lost."""
+        self._obligations.drop(application)
+        self._begin_again(application, "reactions did not run", error)
+
+    def _begin_again(self, application: Application, problem: str, error: LimitExceededError) -> None:
         name = application.name
         self._interruptions[name] += 1
         again = self._interruptions[name] <= INTERRUPTIONS_MAX
@@ -135,13 +143,9 @@ class Aggregators:
         self._obligations.add(self._obligations.stopped, [application])
         if again:
             self._obligations.add(self._obligations.beginning, [application])
-        self._report(
-            application,
-            "degraded" if again else "failed",
-            f"a query exceeded its limit, and its reactions did not run"
-            f"{'' if again else '; the application was stopped until the next start or reload'}: {error}",
-        )
-        logger.error("application's query over the limit", name=name, begins_again=again, reason=error)
+        stopped = "" if again else "; the application was stopped until the next start or reload"
+        self._report(application, "degraded" if again else "failed", f"{problem}{stopped}: {error}")
+        logger.error("application over the limit", name=name, begins_again=again, reason=error)
 
     def stop_unable(self, application: Application, error: Exception) -> None:
         """Stops an application whose queries cannot be subscribed to."""

@@ -34,6 +34,8 @@ logger = EventLogger(__name__)
 
 SLOW_TIMES = 3
 """How many times the limit one evaluation for an application may take."""
+REACTION_MS = 1
+"""Processor time by which the limit grows for each further update of a reaction, and for each further reaction."""
 EVALUATIONS_MS_MAX = 20
 """Processor time that the store took last for what it evaluates for a commit; beyond, the commit is a long step."""
 
@@ -52,6 +54,7 @@ class Evaluations:
 
     following: whether a commit is being matched. timed: whether the present step has had a dry run, which is told
     prepared_s, the processor time of what the step evaluated. evaluated_s: the time of the same, since the last commit.
+    tried_ms: the processor time that forks have taken for updates in their turn, since the start.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Evaluations:
         self.timed = False
         self.prepared_s = 0.0
         self.evaluated_s = 0.0
+        self.tried_ms = 0.0
         self.changes = dry_runs.changes
         self._trial: Trial | None = None  # of the present request
         self._long = self._may_wait = False
@@ -108,6 +112,7 @@ class Evaluations:
                 if isinstance(error, PlanExceededError) and not here:
                     raise
                 trial = self._tried_in_turn(request, access)
+                self.tried_ms += 0.0 if trial is None else trial.ms
                 self._settled = True
                 return self._delta(request, access, trial)
         except GatewayError:
@@ -143,7 +148,9 @@ class Evaluations:
 
         data_s = len(request.text) * CHARACTER_S
         with self._slicer.beside():
-            frames = self._try_here(work, data_s, len(request.texts))
+            # A reaction has an update for each row of its trigger, and others wait for all of them.
+            times = 1 + REACTION_MS * (len(request.texts) - 1) / self.again.limit_ms
+            frames = self._try_here(work, data_s, times)
         return Trial(frames, self.changes.watch(), now) if frames else None
 
     def expect_first_result(self, *, may_wait: bool) -> None:
@@ -236,7 +243,7 @@ class Evaluations:
         def check() -> None:
             """A long result is not waited for to its end."""
             if (thread_time() - begun) * 1000 > left_ms:
-                raise self._engine.work.exceeded() if free else again.exceeded()
+                raise self._engine.work.exceeded() if free else again.too_much()
 
         result = select(check) if found is None else found
         ms += (thread_time() - begun) * 1000
@@ -256,7 +263,7 @@ class Evaluations:
         return trial.solutions(asked, self.changes), trial.ms
 
     def _try_here(
-        self, work: Callable[[], object], besides_s: float = 0.0, times: int = 1, *, in_turn: bool = False
+        self, work: Callable[[], object], besides_s: float = 0.0, times: float = 1, *, in_turn: bool = False
     ) -> bytes:
         if not self.following and not self._slicer.elsewhere:
             self._slicer.begin(LONG)  # the loop is not to wait for a fork

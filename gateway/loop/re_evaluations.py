@@ -44,13 +44,13 @@ class LastTimes:
     def note(self, text: str, ms: float) -> None:
         """Notes the time of an evaluation."""
         last = self._found.get(_digest(text))
-        self._put(text, ms if last is None else last[1], ms)
+        self._keep(text, ms if last is None else last[1], ms)
 
     def begin(self, text: str, ms: float) -> None:
         """Notes the time of the first one of a subscription; what was before may have been over other data."""
-        self._put(text, ms, ms)
+        self._keep(text, ms, ms)
 
-    def _put(self, text: str, *times: float) -> None:
+    def _keep(self, text: str, *times: float) -> None:
         key = _digest(text)
         self._found.pop(key, None)
         self._found[key] = times
@@ -68,12 +68,17 @@ def _digest(text: str) -> bytes:
 
 
 class ReEvaluations:
-    """Prices and shares. client_of: is set when there are subscribers."""
+    """Prices and shares.
+
+    clients: whose share a plain subscription takes, by the engine's spuid. client_of: the same of all; it is set when
+    there are subscribers.
+    """
 
     def __init__(self, engine: Engine, current: LiveSettings) -> None:
         self._engine = engine
         self._current = current
         self.times = LastTimes(MEASURED_MAX)
+        self.clients: dict[str, str] = {}
         self.client_of: ClientOf = lambda spuid: ""
         self._free: set[str] = set()  # the queries of applications that the present commit touches
         self._ending: set[str] = set()  # the queries for which there is no time in it
@@ -82,7 +87,8 @@ class ReEvaluations:
         engine.order_evaluations(self._order)
 
     @property
-    def _limit(self) -> int:
+    def limit_ms(self) -> int:
+        """The limit of one evaluation."""
         return self._current.settings.limits.evaluation_ms_max
 
     # --- at subscription ---
@@ -96,12 +102,12 @@ class ReEvaluations:
             return
         shares = self._shares(one for one in asked if one is not own)
         more, used = ceil(self.times.price(own.text) or 0.0), ceil(shares.get(client, 0.0))
-        room = in_turn_ms(self._limit)
+        room = in_turn_ms(self.limit_ms)
         free = max(0, room - ceil(sum(shares.values())))
         if not fits(client, used, more, free):
             raise LimitExceededError(
                 f"each commit that touches this query would have the store evaluate it again, for {more} ms; of the "
-                f"{room} ms for what one commit does so with (two fifths of limits.evaluation_ms_max = {self._limit}), "
+                f"{room} ms for all that it evaluates so (two fifths of limits.evaluation_ms_max = {self.limit_ms}) "
                 f"this client uses {used}, and {free} are free; a client may use as much as it leaves; narrow the "
                 "query down, write it so that a plan follows it (docs/sub-engine.md), or end other subscriptions"
             )
@@ -144,7 +150,7 @@ class ReEvaluations:
             text = asked[place].text
             if least < 0:
                 self._free.add(text)
-            elif expected + price > self._limit / 2:
+            elif expected + price > self.limit_ms / 2:
                 self._ending.add(text)
             else:
                 expected += price
@@ -157,18 +163,18 @@ class ReEvaluations:
     @property
     def left_ms(self) -> float:
         """How long the rest of the evaluations may take, however long they were expected to take."""
-        return self._limit - self._spent
+        return self.limit_ms - self._spent
 
     def check(self, text: str) -> None:
         """Raises TooMuchWork if there is no time for a query."""
         self._begin()
         if text in self._ending or self.left_ms <= 0:
-            raise self.exceeded()
+            raise self.too_much()
 
-    def exceeded(self) -> TooMuchWork:
+    def too_much(self) -> TooMuchWork:
         """The error of a query for which there is no time."""
         return TooMuchWork(
-            f"more than half of limits.evaluation_ms_max = {self._limit}, with other subscriptions that the store "
+            f"more than half of limits.evaluation_ms_max = {self.limit_ms}, with other subscriptions that the store "
             "evaluates again; narrow it down, or write it so that a plan follows it"
         )
 

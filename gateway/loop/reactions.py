@@ -14,13 +14,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
+from time import thread_time
 
 from lamplighter.engine.change_log import Cause
 from lamplighter.engine.delta import QuadDelta
-from lamplighter.engine.errors import BrokenEngineError, ChangeLogError, GatewayError
+from lamplighter.engine.errors import BrokenEngineError, ChangeLogError, GatewayError, LimitExceededError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.delays import Delays
+from lamplighter.gateway.loop.evaluations import REACTION_MS
 from lamplighter.gateway.loop.failures import behind_its_log
 from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.obligations import Obligations
@@ -45,6 +47,7 @@ class Reactions:
     _delays: Delays
     _queue: Queue
     _in_a_row: Counter[str] = field(default_factory=Counter, init=False)  # by application, since the last request
+    _took_ms: Counter[str] = field(default_factory=Counter, init=False)  # the same: their processor time
     _retrying: bool = field(default=False, init=False)
 
     def flush_pending(self) -> None:
@@ -73,6 +76,7 @@ class Reactions:
         if self.obligations.pending:
             self.flush_pending()
         self._in_a_row.clear()
+        self._took_ms.clear()
 
     def retry_later(self, failure: GatewayError) -> None:
         """Tries again soon what the log did not take now."""
@@ -115,12 +119,28 @@ class Reactions:
                 problem = f"it was stopped: one request led to {REACTIONS_MAX} reactions"
                 self._aggregators.stop(trigger.application, problem)
                 continue
-            self._react(trigger)
+            limit = self._ledger.evaluations.again.limit_ms
+            if self._took_ms[name] > limit + REACTION_MS * self._in_a_row[name]:
+                # Behind at least one reaction, so that what one alone needs is said by its own limit.
+                error = LimitExceededError(
+                    f"its reactions to one request took {self._took_ms[name]} ms, more than "
+                    f"limits.evaluation_ms_max = {limit}, and others waited; narrow the WHERE of its updates down"
+                )
+                self._aggregators.interrupt_reactions(trigger.application, error)
+                continue
+            self._took_ms[name] += self._timed_reaction(trigger)
             if obligations.reactions and obligations.reactions[0] is trigger:  # its application may have been stopped
                 obligations.reactions.popleft()  # only now: what the log did not take stays pending
             self._in_a_row[name] += 1
             self._queue.counters.reactions += 1
             self.outcomes.note_reaction(trigger.cause)
+
+    def _timed_reaction(self, trigger: Trigger) -> int:
+        """Records a reaction; returns its processor time in milliseconds."""
+        evaluations, begun = self._ledger.evaluations, thread_time()
+        tried_ms = evaluations.tried_ms
+        self._react(trigger)
+        return round((thread_time() - begun) * 1000 + evaluations.tried_ms - tried_ms)
 
     def _react(self, trigger: Trigger) -> None:
         """Records the reaction to a trigger. One that fails has no effect; it would fail again."""

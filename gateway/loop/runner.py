@@ -284,7 +284,9 @@ class Runner:
 
     def _client_of(self, handle: str) -> str | None:
         """As `re_evaluations.ClientOf`."""
-        return None if handle in self._aggregators.subscriptions else self._subscribers.client_of(handle)
+        if handle in self._aggregators.subscriptions:
+            return None
+        return self._ledger.evaluations.again.clients.get(handle) or self._subscribers.resumables.client_of(handle)
 
     def probe(self) -> asyncio.Future[None]:
         """A step that does nothing. Its outcome comes when whatever stood before it in the class of normal requests is

@@ -185,7 +185,6 @@ class Subscribers:
     # Of the same, where clients have names: who owns it and what it sees.
     _owners: dict[str, tuple[str, Graphs]] = field(default_factory=dict, init=False)
     usage: Usage = field(default_factory=Usage, init=False)  # of the same, by client
-    _clients: dict[str, str] = field(default_factory=dict, init=False)  # of the plain ones: whose share they take
     resumables: ResumableSubscriptions[Sink] = field(init=False)
     _obligations: Obligations = field(init=False)
     _engine: Engine = field(init=False)
@@ -247,7 +246,7 @@ class Subscribers:
             if asked.keep is None:
                 self.sinks[subscription.spuid] = sink
                 if caller.client:
-                    self._clients[subscription.spuid] = caller.client
+                    evaluations.again.clients[subscription.spuid] = caller.client
                 if caller.name:
                     self._owners[subscription.spuid] = caller.name, access.subscribe
                     self.usage.add(caller.name)
@@ -463,12 +462,8 @@ class Subscribers:
         resumable = self.resumables.spuid(handle)
         return digits(resumable) if resumable else handle.removeprefix(SPUID)
 
-    def client_of(self, handle: str) -> str:
-        """Whose share a subscription takes, by the engine's spuid; empty for none."""
-        return self._clients.get(handle) or self.resumables.client_of(handle)
-
     def _leave(self, handle: str) -> None:
-        self._clients.pop(handle, None)
+        self._ledger.evaluations.again.clients.pop(handle, None)
         with suppress(UnknownSpuidError):  # the engine itself has ended it
             self._engine.unsubscribe(handle)
 

@@ -124,7 +124,8 @@ class LimitSettings(_Table, frozen=True):
     """``[limits]``: the cost of one request in the engine's loop, which cannot cancel it.
 
     query_bytes_max: the text of a client's query or subscription, in UTF-8, which the loop reads; evaluation_ms_max:
-    processor time of one evaluation, by the store or by a plan, for an update, or for a subscription at once or again;
+    processor time of one evaluation, by the store or by a plan, for an update or for a subscription, and of all that
+    one commit has the store evaluate again; an application's reactions to one request may take as much;
     first_result_rows_max: rows of a subscription's first result; result_characters_max: characters of the terms of one,
     and of a notification, each counted in each row that has it; delta_quads_max: quads that the templates of one
     update make, to be deleted and inserted; term_bytes_max: the longest term that may come into the dataset, in

@@ -103,11 +103,11 @@ class _Bounds:
     broken: str = "the answer is incomplete: the query exceeded its memory limit while the result was sent"
     restarts_max: int = _RESTARTS_MAX
 
-    def of(self, times: int) -> _Bounds:
+    def of(self, times: float) -> _Bounds:
         """The limits of so many requests that are one work, up to `TOGETHER_MAX`."""
         times = min(times, TOGETHER_MAX)
-        cpu_ms_max = None if self.cpu_ms_max is None else times * self.cpu_ms_max
-        return replace(self, time_ms_max=times * self.time_ms_max, cpu_ms_max=cpu_ms_max)
+        cpu_ms_max = None if self.cpu_ms_max is None else round(times * self.cpu_ms_max)
+        return replace(self, time_ms_max=round(times * self.time_ms_max), cpu_ms_max=cpu_ms_max)
 
 
 _STREAM_BOUNDS = _Bounds(
@@ -247,7 +247,7 @@ class Reader:
         return child
 
     async def trial(
-        self, work: Callable[[], object], besides_s: float = 0.0, times: int = 1, *, in_turn: bool = False
+        self, work: Callable[[], object], besides_s: float = 0.0, times: float = 1, *, in_turn: bool = False
     ) -> bytes:
         """Runs a work in a fork, without effect here, to check whether it stays within so many times the limits.
 
@@ -264,7 +264,7 @@ class Reader:
         return b"".join([part async for part in answer.chunks()])
 
     def try_here(
-        self, work: Callable[[], object], besides_s: float = 0.0, times: int = 1, *, in_turn: bool = False
+        self, work: Callable[[], object], besides_s: float = 0.0, times: float = 1, *, in_turn: bool = False
     ) -> bytes:
         """As `trial`, within a running step: its thread waits, and the fork has the current dataset. Where no process
         can be started, or each one is stuck, the work counts as passed."""
@@ -304,7 +304,7 @@ class Reader:
             return told[1:]
         return b""
 
-    def _bounds_of(self, besides_s: float, times: int, *, in_turn: bool) -> _Bounds:
+    def _bounds_of(self, besides_s: float, times: float, *, in_turn: bool) -> _Bounds:
         bounds = (self._turn_bounds if in_turn else self._trial_bounds).of(times)
         return replace(bounds, time_ms_max=bounds.time_ms_max + round(besides_s * 1000))
 

@@ -96,7 +96,7 @@ async def test_a_subscription_is_refused_where_one_commit_would_wait_for_too_man
     async with timed_runner(tmp_path, monkeypatch) as (runner, clock):
         clock.ms |= {str(number): 60.0 for number in range(100, 110)}
         kept = [await subscribe(runner, number) for number in (100, 101, 102)]
-        with pytest.raises(LimitExceededError, match=r"for 60 ms; of the 200 ms .* = 500\), this client uses 180"):
+        with pytest.raises(LimitExceededError, match=r"for 60 ms; of the 200 ms .* = 500\) this client uses 180"):
             await subscribe(runner, 103)
         assert runner.figures.status()["subscriptions"] == 3
         # The query of somebody else costs nothing more, and one that no such commit touches neither.

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from lamplighter.engine.change_log import Gap, Record
+from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, LimitExceededError
 from lamplighter.engine.protocol import Resume
 from lamplighter.engine.slices import LONG, SLICE, Slices
@@ -25,9 +26,11 @@ from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
 from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop import reactions as reactions_module
+from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import Application, Trigger, load_applications, sparql_faults
+from lamplighter.gateway.workers.ad_hoc import Reader
 from tests.support.amounts import Amounts
 from tests.support.event_loops import until
 from tests.support.gateway_parts import (
@@ -785,6 +788,56 @@ async def test_a_query_over_the_limit_interrupts_its_application_and_the_log_say
         await idle(runner)
         assert [count(runner, name) for name in ("product", "plain", "out")] == [0, 1, 1]
         assert len(records(tmp_path)) >= before
+
+
+async def test_reactions_that_take_too_long_together_interrupt_their_application(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of them is not done, now or later; it goes on, and so do the others."""
+    looks, effect = iter(range(10_000)), Evaluations.effect
+
+    def tried(self: Evaluations, *asked: Any, **how: Any) -> QuadDelta:
+        self.tried_ms += 100
+        return effect(self, *asked, **how)
+
+    applications = [endless(), copier("other", "in", "out")]
+    async with recovered_runner(tmp_path, FakeClock(), applications) as runner:
+        with monkeypatch.context() as patched:  # each reaction takes 0.1 s, and 0.1 s of a fork
+            patched.setattr(reactions_module, "thread_time", lambda: next(looks) * 0.1)
+            patched.setattr(Evaluations, "effect", tried)
+            await update(runner, PREFIXES + "INSERT DATA { :x :n 1 ; :in 1 }")
+            await idle(runner)
+        done = Counter(name for name, _ in reactions(tmp_path))
+        assert done == {"endless/count/added": 3, "other/copy/added": 1}
+        [problem] = runner.figures.status()["problems"]
+        assert problem.startswith("application/endless degraded: reactions did not run: its reactions to one request ")
+        assert "took 600 ms, more than limits.evaluation_ms_max = 500" in problem
+        await update(runner, PREFIXES + "INSERT DATA { :y :in 1 }")
+        await idle(runner)
+    async with recovered_runner(tmp_path, FakeClock(), applications) as runner:
+        await idle(runner)
+        assert Counter(name for name, _ in reactions(tmp_path)) == done + Counter(["other/copy/added"])
+        assert count(runner, "out") == 2
+
+
+async def test_the_updates_of_a_reaction_share_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    def try_here(reader: Reader, work: object, besides_s: float = 0.0, times: float = 1, **how: object) -> bytes:
+        asked.append(times)
+        return b""
+
+    monkeypatch.setattr(Reader, "try_here", try_here)
+    slow = profile(
+        {"Q": "SELECT ?x { ?x :in ?v }"},
+        {"U": "INSERT { ?x :out ?a } WHERE { ?x !:none ?b BIND(REPLACE(STR(?b), 'a', 'bb') AS ?a) }"},
+        {"a": {"query": "Q", "added": "U"}},
+    )
+    rows = " . ".join(f":s{number} :in {number}" for number in range(51))
+    async with recovered_runner(tmp_path, FakeClock(), [application("slow", slow)]) as runner:
+        await update(runner, PREFIXES + f"INSERT DATA {{ {rows} }}")
+        await idle(runner)
+        assert asked == [1 + 50 / 500]
 
 
 async def test_an_application_begins_in_a_large_dataset(tmp_path: Path) -> None:
