@@ -96,16 +96,18 @@ class Work:
         # Quads that templates may make in one evaluation. They have a counter of their own, which is cheaper.
         self.quads_max = evaluation_ms_max * UNITS_PER_MS // QUAD_MADE
 
-    def begin(self, quads: int | None = None, more: int = 0, *, in_turn: bool = False) -> None:
+    def begin(self, quads: int | None = None, more: int = 0, *, in_turn: bool = False, compiles: bool = False) -> None:
         """Begins an evaluation.
 
         quads: for the evaluation of all plans in a commit, how many quads it changes. more: units beyond the limit, for
         another evaluation. in_turn: whether a part of the limit is allowed (`in_turn_ms`), since what needs more is
-        evaluated elsewhere.
+        evaluated elsewhere. compiles: whether the time to compile its plan, for which others wait too, counts.
         """
         if in_turn:
             more -= self._elsewhere
         self.turn += 1
+        if compiles and self.clock is not None:
+            self._looked, self._together, self._started = self.turn, 0, self.clock()
         self._quads = quads
         self._more = more
 

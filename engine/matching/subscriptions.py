@@ -118,7 +118,9 @@ class Subscriptions:
         """
         parsed, terms, dataset, by_store = self._parse(text, dataset)
         handed_over = by_store is None and _faster_in_store(parsed)
-        self._work.begin(in_turn=handed_over or tried_first)
+        # Where the store has the first rows only, and the plan what follows.
+        compiles = tried_first and not handed_over
+        self._work.begin(in_turn=handed_over or tried_first, compiles=compiles)
         try:
             unit, rows = self._evaluate(parsed, terms, dataset, by_store)
         except TooMuchWork as error:

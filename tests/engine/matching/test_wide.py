@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import CodeType
 
 import pytest
 
 from lamplighter.engine import Engine
-from lamplighter.engine.matching import subscriptions
+from lamplighter.engine.matching import source_text, subscriptions
 from lamplighter.engine.matching.analysis import PATTERNS_MAX, WIDE
 from lamplighter.engine.matching.registry import UNPLANNED_CHARACTERS_MAX
 from lamplighter.engine.matching.source_text import LOOPS_MAX, Source
@@ -161,3 +162,26 @@ def test_long_text_that_the_plan_cannot_do_is_remembered() -> None:
         with pytest.raises(PlanExceededError):
             engine.subscribe(text, tried_first=True)
         assert engine.subscribe(text, tried_first=True).spu_class == "re-evaluated"
+
+
+def test_the_time_to_compile_a_plan_is_part_of_what_others_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first rows are then left to the store, behind a trial, and the plan follows from there."""
+    now = 0.0
+    really = source_text._code
+
+    def slowly(source: str, title: str) -> CodeType:
+        nonlocal now
+        now += 0.15
+        return really(source, title)
+
+    monkeypatch.setattr(source_text, "_code", slowly)
+    text = "SELECT ?x ?y { ?x <urn:p> ?a . ?y <urn:p> ?b }"
+    with Engine(processor_time=lambda: now, evaluation_ms_max=500) as engine:
+        engine.update("INSERT DATA {" + " . ".join(f"<urn:{number}> <urn:p> 1" for number in range(120)) + "}")
+        with pytest.raises(PlanExceededError):
+            engine.subscribe(text, tried_first=True)
+        one = engine.subscribe(text, tried_first=True)
+        assert len(one.first) == 120 * 120
+        assert one.spu_class == "telescoped"
+        [told] = engine.update("INSERT DATA { <urn:more> <urn:p> 1 }").notifications
+        assert len(told.added) == 2 * 120 + 1
