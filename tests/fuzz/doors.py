@@ -169,6 +169,7 @@ class Doors:
     _http: http.client.HTTPConnection = field(init=False)
     _socket: Socket = field(init=False)
     _messages: deque[bytes] = field(default_factory=deque)
+    _followed: str = "none"  # the spuid of the present subscription, empty when it has ended
 
     def __post_init__(self) -> None:
         self._http = http.client.HTTPConnection(*self.gateway.http, timeout=WAIT_S)
@@ -247,7 +248,9 @@ class Doors:
                 self._messages.extend(self._socket.hear()[0])
                 continue
             message = json.loads(self._messages.popleft())
-            if "error" in message and alias not in (message.get("alias", alias), message.get("spuid")):
+            if "error" in message and message.get("spuid") == self._followed:
+                self._followed = ""  # a commit has ended it, since it would cost too much; that is an answer, too
+            elif "error" in message and alias not in (message.get("alias", alias), message.get("spuid")):
                 continue  # of a call that had an error before
             if "error" in message:
                 raise RefusedError(message.get("status_code", 0), message["error"], json.dumps(message))
@@ -263,7 +266,7 @@ class Doors:
         self._number += 1
         first = self._socket_answer("subscribe", {"sparql": text, "alias": f"s{self._number}"})
         followed = rows(first["addedResults"])
-        self.first = Counter(followed)
+        self.first, self._followed = Counter(followed), first["spuid"]
 
         def update(text: str) -> None:
             self._number += 1
@@ -272,8 +275,10 @@ class Doors:
         try:
             change(update)
         finally:
-            self._socket.tell({"unsubscribe": {"spuid": first["spuid"]}})
-            self._answer(first["spuid"], followed)
+            if self._followed:
+                self._followed = ""
+                self._socket.tell({"unsubscribe": {"spuid": first["spuid"]}})
+                self._answer(first["spuid"], followed)
         return +followed
 
     def stream(self, text: str) -> None:
