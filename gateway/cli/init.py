@@ -94,7 +94,7 @@ def _store(options: argparse.Namespace, values: Values) -> int:
     try:
         made = call_for_json(options, "POST", f"/templates/{options.template}", content)
     except RefusedError as error:
-        if error.code != "conflict":
+        if error.code != "conflict" or not _is_stored(options):  # one of a file cannot be replaced
             raise
         problem = f"{options.name} runs already; give another --name, or --force to replace it"
         raise RefusedError(error.code, error.status, problem) from error
@@ -107,6 +107,11 @@ def _store(options: argparse.Namespace, values: Values) -> int:
         for line in (*made["notes"], *made["warnings"]):
             print(printable(line))
     return 0 if made["put"]["problem"] is None else 1
+
+
+def _is_stored(options: argparse.Namespace) -> bool:
+    found = call_for_json(options, "GET", "/applications")["applications"]
+    return any(one["name"] == options.name and one["origin"] == "stored" for one in found)
 
 
 # --- questions ---

@@ -27,7 +27,12 @@ class AssignedSettings:
             found = _ASSIGNMENT.fullmatch(text)
             if found is None:
                 raise ConfigurationError(f"--set {text}: write TABLE.KEY=VALUE, such as mqtt.host=127.0.0.1")
-            values[tuple(found[1].split("."))] = _value(found[2].strip())
+            names = tuple(found[1].split("."))
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:  # other bytes of a command line are halves of pairs (PEP 383)
+                raise ConfigurationError(f"{_option(names)}: write UTF-8") from error
+            values[names] = _value(found[2].strip())
         return cls(values)
 
     def put_into(self, document: dict[str, Any]) -> None:

@@ -90,7 +90,7 @@ def _time(template: Template) -> Iterator[Option]:
         yield _weekday("time")
     if template.lights:
         for name, text in (("only-from", "sunset"), ("only-until", "sunrise")):
-            yield Option(name, "time", f"motion counts at these local times only, such as {text} or 07:00", "time")
+            yield Option(name, "time", f"motion counts between these local times only, such as {text} or 07:00", "time")
 
 
 def _brightness(template: Template) -> Iterator[Option]:

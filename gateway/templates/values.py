@@ -228,11 +228,15 @@ class _Maker:
     def _texts(self, option: str) -> list[str]:
         if option not in self._options:
             return []
-        given = self._values.get(option)
-        if given is None or given == "" or given == []:
+        if not self._is_given(option):
             default = self._options[option].default
             return [] if default is None else [default]
+        given = self._values[option]
         return [str(one) for one in (given if isinstance(given, list) else [given])]
+
+    def _is_given(self, option: str) -> bool:
+        given = self._values.get(option)
+        return not (given is None or given == "" or given == [])
 
     def text(self, option: str) -> str | None:
         return next(iter(self._texts(option)), None)
@@ -321,6 +325,10 @@ class _Maker:
         dimmers = self._names("dimmer", new=False)
         levels = self._number("dim-level"), self._number("level")
         span = self._span("dim-from", "dim-until", self._texts("weekday"))
+        if not self._is_given("dimmer"):
+            for option in self._options.values():
+                if option.group == "brightness" and self._is_given(option.name):
+                    self._fault(option.name, "", "it is of the brightness, and needs --dimmer")
         return Dimming(dimmers, levels, span) if dimmers else None
 
     # --- mapping rules ---

@@ -209,6 +209,7 @@ def test_keys_of_the_command_line_count_instead_of_those_of_the_file(tmp_path: P
         ("mqtt.port.more=1", "--set mqtt.port.more: port is no table"),
         ("mqtt=1", "--set mqtt=1: write TABLE.KEY=VALUE, such as mqtt.host=127.0.0.1"),
         ("mqtt.port=1\nhost='a'", "--set mqtt.port: mqtt.port: Expected `int`, got `str`"),
+        ("mqtt.client_id=a\udcff", "--set mqtt.client_id: write UTF-8"),
     ],
 )
 def test_what_is_wrong_on_the_command_line_names_the_option(tmp_path: Path, assigned: str, told: str) -> None:

@@ -15,7 +15,7 @@ from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.terms import lexical
 from lamplighter.gateway.gates.http.answers import JsonAnswer, Refusal
 from lamplighter.gateway.gates.http.calls import RequestTurns, json_body
-from lamplighter.gateway.gates.http.parameters import Parameters, parameters
+from lamplighter.gateway.gates.http.parameters import NONE, Parameters, parameters
 from lamplighter.gateway.gates.http.sparql import cause, select
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
@@ -58,6 +58,10 @@ _MEMBERS = {
     "set": {"state", "actuator"},
     "by_hand": {"state", "actuator"},
 }
+
+
+def device_parameters(request: Request) -> Parameters:
+    return NONE if request.method == "POST" else LISTED
 
 
 class OwnDataset:

@@ -17,8 +17,7 @@ from lamplighter.gateway.gates.http.applications import ApplicationRequests
 from lamplighter.gateway.gates.http.calls import EITHER, QUERY, UPDATE, Bodies
 from lamplighter.gateway.gates.http.connections import HttpConnection
 from lamplighter.gateway.gates.http.description import Description
-from lamplighter.gateway.gates.http.devices import LISTED as DEVICES
-from lamplighter.gateway.gates.http.devices import DeviceRequests
+from lamplighter.gateway.gates.http.devices import DeviceRequests, device_parameters
 from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore, graph_parameters
 from lamplighter.gateway.gates.http.history import HISTORY, LOGBOOK, HistoryRequests
 from lamplighter.gateway.gates.http.names import NameRequests
@@ -79,7 +78,7 @@ def _routes(
     yield Route("/log", past.log, Permission.OPERATOR, read, LOG)
     devices = DeviceRequests(runner)
     yield from PageOperations(past, devices).routes()
-    yield Route("/devices", devices.all, Permission.OPERATOR, read | {"POST"}, DEVICES)
+    yield Route("/devices", devices.all, Permission.OPERATOR, read | {"POST"}, device_parameters)
     yield Route("/devices/", devices.one, Permission.OPERATOR, read | {"POST"})
     yield Route("/explain", past.explain, Permission.OPERATOR, read, EXPLAIN)
     yield Route("/history", history.history, Permission.CALLER, read, HISTORY)

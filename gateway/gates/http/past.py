@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.engine.errors import MalformedRequestError
+from lamplighter.engine.errors import LimitExceededError, MalformedRequestError
+from lamplighter.engine.terms import Term
 from lamplighter.gateway.gates.http.answers import JSON
 from lamplighter.gateway.gates.http.history import HistoryRequests
 from lamplighter.gateway.gates.http.names import NameRequests
@@ -68,7 +71,9 @@ class PastRequests:
         else:
             until = None if at is None else at_moment(at)
             iri, unknown = await self._actuator(actuation, caller)
-            labels = await self._history.labels(caller)
+            labels: dict[Term, str] = {}
+            with suppress(LimitExceededError):  # of a very large site: then its texts have IRIs
+                labels = await self._history.labels(caller)
             found = await self._runner.past.explanation(iri or actuation, until, labels, caller, unknown)
         return Response(found, media_type=JSON, headers={"Cache-Control": "no-store"})
 

@@ -76,6 +76,8 @@ async def test_several_devices_are_adopted_together(house: Addresses) -> None:
     assert sorted(states) == ["adopted", "adopted", "proposed", "proposed"]
     for body in ({"action": "remove", "devices": ids}, {"action": "adopt"}, {"action": "adopt", "devices": "all"}):
         assert (await http(url, "POST", json.dumps(body))).status == 400
+    answer = await http(f"{url}?room=Hall", "POST", json.dumps({"action": "adopt", "devices": ids}))
+    assert answer.status == 400 and "unknown parameter 'room'" in answer.body.decode()
 
 
 async def test_devices_are_listed_with_their_parts(house: Addresses) -> None:

@@ -14,7 +14,7 @@ import pytest
 from starlette.requests import Request
 
 from lamplighter.gateway.addresses import Addresses
-from lamplighter.gateway.gates.http import gate, past
+from lamplighter.gateway.gates.http import gate, kept, past
 from lamplighter.gateway.gates.http import waiting as limits
 from lamplighter.gateway.log.snapshots import Place
 from lamplighter.gateway.log.tail import LogTail
@@ -313,7 +313,9 @@ async def test_the_past_of_a_dataset_on_disk_is_queried_too(tmp_path: Path) -> N
 # --- explanations -------------------------------------------------------------------------------------------
 
 
-async def test_an_actuation_is_explained_from_its_update_on(gateway: Addresses) -> None:
+async def test_an_actuation_is_explained_from_its_update_on(
+    gateway: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = gateway.query.replace("/query", "/explain")
     prefixes = "PREFIX gateway: <http://lamplighter.example/ns/gateway#> PREFIX sosa: <http://www.w3.org/ns/sosa/>"
     lamp = "<http://lamplighter.local/actuator/hall>"
@@ -338,6 +340,10 @@ async def test_an_actuation_is_explained_from_its_update_on(gateway: Addresses) 
     done = await asyncio.to_thread(command, *line)
     assert done.stdout.startswith(":actuator/hall") and len(done.stdout.splitlines()) == 6, done
     assert (await asyncio.to_thread(command, *line, "--at", "2020-01-01T00:00:00Z")).returncode == 4
+    # Its names are more than a request may read.
+    assert (await update(gateway, f"{prefixes} INSERT DATA {{ {lamp} gateway:reportedState false }}")).status == 200
+    monkeypatch.setattr(kept, "ROWS_BYTES_MAX", 1)
+    assert (await http(url, actuation=lamp, at=outcome["time"])).json == found.json
 
 
 async def test_explanations_have_bounded_texts(gateway: Addresses) -> None:

@@ -156,6 +156,10 @@ async def test_rules_of_an_application_that_is_refused_are_not_written(tmp_path:
         for values in (mapped, {"light": "porch", "coap": "coap://192.0.2.1/lamp"}):
             refused = await post(addresses, "motion-light", name="porch", values=values, put=True)
             assert (refused.status, refused.json["error"]) == (409, "conflict"), refused.body
+        line = ("motion-light", "--name", "porch", "--light", "urn:lamp", "--config", settings_of(tmp_path, addresses))
+        for more in ((), ("--force",)):
+            told = await asyncio.to_thread(command, "init", *line, "--run", *more)
+            assert told.returncode == 4 and "porch is a file, apps/porch.jsap; edit" in told.stderr, told
         assert await rows(addresses, "SELECT * { ?s ?p ?o }") == []
 
 
@@ -182,6 +186,17 @@ async def test_why_its_times_would_not_come_is_noted(tmp_path: Path) -> None:
             assert [one[: len(note)] for one in notes] == ([note] if note else [])
             [fault] = (await post(addresses, "motion-light", values={**values, "only-until": ""})).json["faults"]
             assert (fault["option"], fault["problem"]) == ("only-until", "give both, or none")
+
+
+async def test_what_is_of_the_brightness_needs_a_dimmer(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as addresses:
+        values = {"light": "urn:lamp", "level": 90, "weekday": ["Monday"]}
+        refused = await post(addresses, "motion-light", values=values)
+        assert {one["option"]: one["problem"] for one in refused.json["faults"]} == dict.fromkeys(
+            ("level", "weekday"), "it is of the brightness, and needs --dimmer"
+        )
+        for more in ({"dimmer": ["urn:lamp"]}, {"level": "", "weekday": []}):
+            assert (await post(addresses, "motion-light", values=values | more)).status == 200
 
 
 async def test_a_trial_names_its_member(tmp_path: Path) -> None:
