@@ -213,8 +213,11 @@ class LocalTime:
         if self._problem:
             return [not_ok(COMPONENT, "degraded", f"it is not kept: {self._problem}", _CURE)]
         if not self._runner.log.clock.trusted():
-            reason = "the clock is not synchronised; periods do not begin or end"
-            return [not_ok(COMPONENT, "degraded", reason, "see the component clock")]
+            why, cure = "the clock is not synchronised", "see the component clock"
+            if self._runner.settings.gateway.clock_trusted == "never":  # then that component is well
+                why = 'gateway.clock_trusted is "never"'
+                cure = 'set it to "auto", or to "always" if the machine has a clock that runs without power'
+            return [not_ok(COMPONENT, "degraded", f"{why}; periods do not begin or end", cure)]
         return [Component(name=COMPONENT)]
 
     async def keep(self) -> None:

@@ -190,11 +190,19 @@ async def test_unexpected_error_ends_neither_the_gateway_nor_local_time(
             await until(lambda: local_time.components()[0].well, "the component")
 
 
-async def test_a_clock_that_is_not_trusted_is_told(tmp_path: Path) -> None:
-    settings, clock = msgspec.convert({"place": PLACE}, Settings), FakeClock(trusted=False)
+@pytest.mark.parametrize(
+    ("trusted", "told", "cure"),
+    [
+        ("auto", "the clock is not synchronised", "see the component clock"),
+        ("never", 'gateway.clock_trusted is "never"', 'set it to "auto"'),
+    ],
+)
+async def test_a_clock_that_is_not_trusted_is_told(tmp_path: Path, trusted: str, told: str, cure: str) -> None:
+    settings = msgspec.convert({"place": PLACE, "gateway": {"clock_trusted": trusted}}, Settings)
+    clock = FakeClock(trusted=False)
     async with running(recovered(tmp_path, clock, settings=settings)) as runner:
         [component] = LocalTime(runner).components()
-        assert (component.state, "not synchronised" in component.reason) == ("degraded", True)
+        assert component.state == "degraded" and component.reason.startswith(told) and component.cure.startswith(cure)
         clock.synchronised = True
         assert LocalTime(runner).components()[0].well
 
