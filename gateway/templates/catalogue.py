@@ -111,12 +111,19 @@ def _while(choice: Choice, properties: Sequence[str], *, query: str, updates: tu
         "WAITING": _query(f"SELECT ?since WHERE {{ {note} }}"),
     }
     set_first = _set_state(choice, first, f"OPTIONAL {{ {note} }} ", note)
+    updates_of_dimming, aggregators_of_dimming = {}, {}
     if choice.dimming is not None:
         set_first += f" ; {_set_levels(choice.dimming)}"
+        # A new period is known a moment after the first results, which may have lit already.
+        known = f"{choice.dimming.span.name} gateway:active ?active"
+        queries["KNOWN"] = _query(f"SELECT DISTINCT ?known WHERE {{ VALUES ?known {{ true }} {known} }}")
+        updates_of_dimming = {"DIM": {"sparql": _dim_what_is_lit(choice, choice.dimming)}}
+        aggregators_of_dimming = {"dim": {"query": "KNOWN", "added": "DIM"}}
     return _document(
         choice,
         queries,
         {
+            **updates_of_dimming,
             begin: {"sparql": set_first},
             "BEGIN_WAITING": {
                 "sparql": f"DELETE {{ {note} }} INSERT {{ app:wait app:since ?now }} "
@@ -131,6 +138,7 @@ def _while(choice: Choice, properties: Sequence[str], *, query: str, updates: tu
         {
             "begin": {"query": query, "added": begin, "removed": "BEGIN_WAITING", "firstResults": True},
             "end": {"query": "WAITING", "added": end},
+            **aggregators_of_dimming,
         },
     )
 
@@ -276,6 +284,17 @@ def _set_levels(dimming: Dimming) -> str:
         f"{{ {active} BIND({during} AS ?level) }} UNION "
         f"{{ FILTER NOT EXISTS {{ {active} }} BIND({otherwise} AS ?level) }} "
         f"OPTIONAL {{ {before} }} }}"
+    )
+
+
+def _dim_what_is_lit(choice: Choice, dimming: Dimming) -> str:
+    """An update that dims what has the brightness of other times, if this is the time to."""
+    during, otherwise = dimming.levels
+    return (
+        f"DELETE {{ ?dimmer gateway:desiredState {otherwise} }} INSERT {{ ?dimmer gateway:desiredState {during} }} "
+        f"WHERE {{ {dimming.span.name} gateway:active true . VALUES ?lit {{ {_iris(choice.actuators)} }} "
+        f"?lit gateway:desiredState {choice.states[0]} . VALUES ?dimmer {{ {_iris(dimming.dimmers)} }} "
+        f"?dimmer gateway:desiredState {otherwise} }}"
     )
 
 

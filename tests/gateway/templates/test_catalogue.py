@@ -341,6 +341,18 @@ async def test_motion_light_dims_at_night(tmp_path: Path, monkeypatch: pytest.Mo
         assert house.states == {"x": "true", "d": "100"}
 
 
+async def test_what_is_lit_before_its_period_is_known_is_dimmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dimming = Dimming([f"{BASE}actuator/d"], ("40", "100"), DailySpan("sunset", "07:00"))
+    app = made("motion-light", room=ROOM, actuators=[f"{BASE}actuator/x"], dimming=dimming)
+    clock = FakeClock()
+    async with recovered_runner(tmp_path, clock, [], Settings()) as runner:
+        await update(runner, reading("a", "motion", True))
+    async with house_in_berlin(tmp_path, clock, app, monkeypatch) as house:
+        await until_states(house, {"x": "true", "d": "40"})
+
+
 async def test_motion_light_acts_at_night_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dimming = Dimming([f"{BASE}actuator/d"], ("40", "100"), DailySpan("22:00", "07:00"))
     night = DailySpan("sunset", "sunrise")
