@@ -38,7 +38,8 @@ class Walk(NamedTuple):
 WALKS = {
     "an update over HTTP": Walk(94, 32, 38),
     "a query of one row": Walk(90, 22, 32),
-    "a message over MQTT": Walk(162, 53, 65),
+    # 53 files before a commit was shown to what is kept of query results (`RecentChanges.note`).
+    "a message over MQTT": Walk(162, 56, 65),
 }
 """A change that makes one longer by more than 5 % raises the numbers, and says why. One that makes one shorter by as
 much lowers them."""
