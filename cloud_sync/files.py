@@ -82,12 +82,17 @@ def refuse_link(name: str | Path, folder: int | None, place: Path) -> None:
             raise UpstreamError(f"{place}: a symbolic link, which is not followed here; remove it")
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Replaces a small file atomically and durably. There must be one writer at a time. Raises OSError."""
+def write_whole(path: Path, content: bytes, modified: float | None = None) -> None:
+    """Replaces a small file atomically and durably. There must be one writer at a time. Raises OSError.
+
+    modified: its time, in seconds since 1970; by default now.
+    """
     part = path.with_name(path.name + _PART)
     with create_plain(part) as file:
         file.write(content)
         file.flush()
+        if modified is not None:
+            os.utime(file.fileno(), (modified, modified))
         os.fsync(file.fileno())
     part.replace(path)
     sync_folder(path.parent)

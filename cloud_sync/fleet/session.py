@@ -98,8 +98,8 @@ SMALL = {
 # Records or readings up to which input is small.
 ROWS_SMALL = 50_000
 
-# Records or readings up to which `--engine auto` chooses DuckDB. Spark was not cheaper at any size that was measured,
-# up to this one (`python -m benchmarks.fleet_engines`; docs/fleet-one-machine.md has the figures).
+# Records or readings up to which `--engine auto` chooses DuckDB, which was measured up to here. Spark was not cheaper
+# where both were measured, up to 765,624 (`python -m benchmarks.fleet_engines`; docs/fleet-one-machine.md).
 ROWS_LOCAL = 2_000_000
 
 

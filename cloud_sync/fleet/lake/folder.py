@@ -102,15 +102,15 @@ class Lake:
         else:
             self.fs.rm_file(path)
 
-    def write(self, data: bytes, *parts: str) -> None:
-        """Writes a small file atomically."""
+    def write(self, data: bytes, *parts: str, modified: float | None = None) -> None:
+        """Writes a small file atomically. modified: its time, in seconds since 1970, if the lake is a folder."""
         path = self.path(*parts)
         if not self.local:
             self.fs.pipe_file(path, data)
             return
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, data)
+        write_whole(target, data, modified)
 
     def mark(self, *parts: str) -> str | None:
         """What identifies the content of a file for `write_if`: its ETag. None: there is no file; "": the file system

@@ -88,19 +88,20 @@ class LandedSegments:
 
     def has(self, segment: str) -> bool:
         gateway, _, name = segment.partition("/")
-        return self._lake.exists(FOLDER, gateway, name) or self._pack_of(gateway, name) is not None
+        place = FOLDER, gateway, name
+        # Between two looks it may be unpacked.
+        return self._lake.exists(*place) or self._pack_of(gateway, name) is not None or self._lake.exists(*place)
+
+    def has_packs(self) -> bool:
+        return any(_packs(self._lake.names(FOLDER, gateway)) for gateway in self._lake.names(FOLDER))
 
     def unpack(self, segment: str) -> bool:
         """Makes a file of a packed segment, with the time of its landing. False: it is in no pack."""
         gateway, _, name = segment.partition("/")
         pack = self._pack_of(gateway, name)
-        if pack is None:
-            return False
-        self._lake.write(self._content(gateway, pack, name), FOLDER, gateway, name)
-        if self._lake.local:
-            landed = self._members(gateway, pack)[name].landed
-            os.utime(self._path(gateway, name), (landed, landed))
-        return True
+        if pack is not None:
+            self._unpack(gateway, pack, name)
+        return pack is not None
 
     # --- changes: one process at a time ---
 
@@ -108,12 +109,13 @@ class LandedSegments:
         """Makes files of all packed segments, and removes the packs. check: as in `pack`."""
         count = 0
         for gateway in self._lake.names(FOLDER):
-            packs = _packs(self._lake.names(FOLDER, gateway))
-            names = {name for pack in packs for name in self._members(gateway, pack)}
-            for name in sorted(names):
-                if not self._lake.exists(FOLDER, gateway, name):  # a file counts
-                    check()
-                    count += self.unpack(f"{gateway}/{name}")
+            there = self._lake.names(FOLDER, gateway)
+            packs = _packs(there)
+            counting = {name: pack for pack in packs for name in self._members(gateway, pack)}
+            for name in sorted(counting.keys() - set(there)):  # a file counts
+                check()
+                self._unpack(gateway, counting[name], name)
+                count += 1
             for pack in packs:
                 check()
                 self._lake.remove(FOLDER, gateway, pack)
@@ -157,6 +159,11 @@ class LandedSegments:
                 self._write(gateway, pack[:10], content)
             self._lake.remove(FOLDER, gateway, pack)
         self._forget_known()
+
+    def _unpack(self, gateway: str, pack: str, name: str) -> None:
+        # The time is set before the file counts: a repetition after a kill leaves files as they are.
+        landed = self._members(gateway, pack)[name].landed
+        self._lake.write(self._content(gateway, pack, name), FOLDER, gateway, name, modified=landed)
 
     def _pack_day(self, gateway: str, day: str, some: list[tuple[str, float]], check: Callable[[], None]) -> int:
         """Packs some files of a day. Returns how many."""

@@ -61,24 +61,32 @@ def compact(
         table(lake, name).sweep()
     ingested = {segment for batch in table(lake, "bronze").all() for segment in batch.segments}
 
+    segments = LandedSegments(lake)
+
     @functools.cache
     def say_packed() -> None:
-        if lake.local:
-            set_packed(Path(lake.path()), True)
+        _set_packed(lake, True)
 
     def before_pack() -> None:
         check()
         say_packed()
 
-    LandedSegments(lake).pack(ingested, now, say, before_pack)
+    if lake.local and segments.has_packs():  # a ledger that was restored from a backup may not say so
+        say_packed()
+    segments.pack(ingested, now, say, before_pack)
     return not unreadable
 
 
 def unpack(lake: Lake, say: Callable[[str], None], check: Callable[[], None] = lambda: None) -> None:
     """Makes files of packed segments, so that earlier versions see them. check: as in `compact`."""
+    _set_packed(lake, True)  # it refuses the ledger of a newer version before a pack is removed
     LandedSegments(lake).unpack_all(say, check)
+    _set_packed(lake, False)
+
+
+def _set_packed(lake: Lake, packed: bool) -> None:
     if lake.local:
-        set_packed(Path(lake.path()), False)
+        set_packed(Path(lake.path()), packed)
 
 
 def _compact_table(spark: SparkSession, batches: Batches, sources: list[str] | None) -> TableBatch | None:
