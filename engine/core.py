@@ -164,7 +164,8 @@ class Subscription(NamedTuple):
 class ReEvaluated(NamedTuple):
     """A query that the store evaluates again after commits.
 
-    text: as in `SubscriptionInfo`. spuids: of its subscribers, the first `SUBSCRIBERS_NAMED_MAX`.
+    text: as in `SubscriptionInfo`, with a comment of the dataset if it has one of its own. spuids: of its subscribers,
+    the first `SUBSCRIBERS_NAMED_MAX`.
     """
 
     text: str
@@ -956,7 +957,7 @@ class Engine:
 
     def _outline(self, unit: SharedQuery) -> ReEvaluated:
         names = map(self._spuids.name, islice(unit.numbers, SUBSCRIBERS_NAMED_MAX))
-        return ReEvaluated(unit.shape.text(unit.key), tuple(names))
+        return ReEvaluated(unit.shape.name(unit.key), tuple(names))
 
     @property
     def subscription_count(self) -> int:

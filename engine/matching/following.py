@@ -89,7 +89,7 @@ class Follower:
         long = quads > LONG or matchings > LONG_MATCHINGS or work.turn < work.heavy_until
         texts: Sequence[str] = ()
         if self._lutt.owners and not long:
-            texts = [unit.shape.text(unit.key) for unit in self._lutt.lookup(delta)]
+            texts = [unit.shape.name(unit.key) for unit in self._lutt.lookup(delta)]
         return CommitCost(quads, matchings, long, texts)
 
     def advance(self, now: int) -> list[Change]:

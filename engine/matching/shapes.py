@@ -368,6 +368,12 @@ class Shape:
         """The query text of a unit."""
         return self.parsed.render(self.terms(key))
 
+    def name(self, key: Any) -> str:
+        """The query text of a unit, with a comment where the dataset was chosen outside of it: the same text over
+        other graphs is another query, and costs something else."""
+        text = self.text(key)
+        return text if self.dataset is None else f"{text}\n# {self.dataset!r}"
+
     def signature(self, key: Any) -> PatternSignature:
         """The quads on which the result of a unit can depend."""
         # Syntax that only the store knows: any quad may matter.

@@ -26,7 +26,7 @@ INTERRUPTIONS_MAX = 3
 class Aggregators:
     """Owns the subscriptions of applications.
 
-    subscriptions: by the engine's spuid, the application and its aggregator.
+    subscriptions: by the engine's spuid, the application and its aggregator. queries: the texts of the same.
     """
 
     def __init__(self, engine: Engine, current: LiveSettings, reports: Reports, obligations: Obligations) -> None:
@@ -34,6 +34,7 @@ class Aggregators:
         self._current = current
         self._reports = reports
         self.subscriptions: dict[str, tuple[Application, str]] = {}
+        self.queries: dict[str, str] = {}
         self._obligations = obligations
         self._interruptions: Counter[str] = Counter()  # by application, since the start
 
@@ -45,6 +46,7 @@ class Aggregators:
         for aggregator, text in aggregator_queries(application):
             subscription = self._engine.subscribe(text)
             self.subscriptions[subscription.spuid] = (application, aggregator)
+            self.queries[subscription.spuid] = self._engine.describe(subscription.spuid).text
             found.append((aggregator, subscription))
         return found
 
@@ -163,14 +165,14 @@ class Aggregators:
     def _leave(self, application: Application) -> None:
         for spuid, (owner, _) in list(self.subscriptions.items()):
             if owner == application:
-                del self.subscriptions[spuid]
+                del self.subscriptions[spuid], self.queries[spuid]
                 with suppress(UnknownSpuidError):  # the engine itself has ended it
                     self._engine.unsubscribe(spuid)
 
     def slow(self, text: str, ms: float) -> None:
         """Reports the applications whose query is that text, which is too slow at commit after commit."""
         for spuid, (application, _) in self.subscriptions.items():
-            if self._engine.describe(spuid).text == text:
+            if self.queries[spuid] == text:
                 name = application.name
                 logger.warning("application's subscription is slow", name=name, evaluation_ms=round(ms))
                 limit = self._current.settings.limits.evaluation_ms_max

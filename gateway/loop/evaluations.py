@@ -22,7 +22,7 @@ from lamplighter.engine.sparql.clock_function import EPOCH
 from lamplighter.engine.store.quad_store import Asked, SelectRun
 from lamplighter.engine.terms import Bag
 from lamplighter.engine.updating.request import Request
-from lamplighter.engine.work import PlanExceededError
+from lamplighter.engine.work import PlanExceededError, TooMuchWork, in_turn_ms
 from lamplighter.gateway.loop.queue import LiveSettings, not_registered
 from lamplighter.gateway.loop.re_evaluations import ReEvaluations
 from lamplighter.gateway.loop.time_slicer import TimeSlicer
@@ -52,7 +52,8 @@ class _InTurnError(BaseException):
 class Evaluations:
     """Runs and times what the engine evaluates.
 
-    following: whether a commit is being matched. timed: whether the present step has had a dry run, which is told
+    following: whether a commit is being matched. replaying: whether it is one that recovery reads: nobody waits for it,
+    and what had its time then does not end now. timed: whether the present step has had a dry run, which is told
     prepared_s, the processor time of what the step evaluated. evaluated_s: the time of the same, since the last commit.
     tried_ms: the processor time that forks have taken for updates in their turn, since the start.
     """
@@ -70,6 +71,7 @@ class Evaluations:
         self.too_slow: dict[str, float] = {}
         """Queries of applications that the last commit was too slow for, with milliseconds."""
         self.following = False
+        self.replaying = False
         self.timed = False
         self.prepared_s = 0.0
         self.evaluated_s = 0.0
@@ -79,7 +81,6 @@ class Evaluations:
         self._long = self._may_wait = False
         self.asking = False  # whether the present request is evaluated, and not what is pending before it
         self._preparing = False  # whether that is an update
-        self._subscribing = False  # whether it is a subscription
         self._found: Trial | None = None  # whose solutions count for what is evaluated
         self._settled = False  # whether its forks are over
         engine.store.around_select = self.measure_select
@@ -93,7 +94,7 @@ class Evaluations:
     def end(self) -> None:
         """The present request has ended."""
         self._trial = self._found = None
-        self.asking = self._long = self._may_wait = self._subscribing = False
+        self.asking = self._long = self._may_wait = False
 
     def prepare(self, request: Request, access: Access, *, here: bool = False) -> QuadDelta:
         """The delta of an update. Nothing is changed. Raises GatewayError, StoreError for whatever is unexpected.
@@ -156,7 +157,7 @@ class Evaluations:
     def expect_first_result(self, *, may_wait: bool) -> None:
         """What is evaluated from here on is the first result of the present request. may_wait: whether TouchedError may
         be raised, behind which it has to pass a dry run."""
-        self.asking, self._found, self._subscribing = True, self._trial, True
+        self.asking, self._found = True, self._trial
         self._may_wait = self._may_wait and may_wait
         if self._found is not None:
             self._found.rewind()
@@ -207,10 +208,10 @@ class Evaluations:
             return self._follow(asked, select)
         found = None if self._found is None else self._found.solutions(asked, self.changes)
         if found is not None:
-            if self._subscribing and self._found is not None:
+            if not self._preparing and self._found is not None:
                 self.again.times.begin(asked.name, self._found.ms)
             return found
-        if not self._subscribing:
+        if self._preparing:
             return self._select(asked, select)
         begun = thread_time()
         result = self._select(asked, select)
@@ -231,13 +232,17 @@ class Evaluations:
     def _follow(self, asked: Asked, select: SelectRun) -> Bag:
         """The same while a commit is matched."""
         again, ms_max = self.again, self._current.settings.limits.evaluation_ms_max
-        free = again.is_free(asked.name)
+        free = self.replaying or again.is_free(asked.name)
         if not free:
             again.check(asked.name)
         found, ms = None, 0.0
         begun = thread_time()
         if self._dry_runs.risky(asked.name):
-            found, ms = self._select_here(asked, select, in_turn=not free)
+            try:
+                found, ms = self._select_here(asked, select, in_turn=not free)
+            except TooMuchWork:
+                again.spend(asked.name, in_turn_ms(ms_max))  # the fork has taken as much, and others waited
+                raise
         left_ms = SLOW_TIMES * ms_max if free else again.left_ms
 
         def check() -> None:
@@ -245,9 +250,11 @@ class Evaluations:
             if (thread_time() - begun) * 1000 > left_ms:
                 raise self._engine.work.exceeded() if free else again.too_much()
 
-        result = select(check) if found is None else found
-        ms += (thread_time() - begun) * 1000
-        again.note(asked.name, ms)
+        try:
+            result = select(check) if found is None else found
+        finally:  # others waited for what was interrupted, too
+            ms += (thread_time() - begun) * 1000
+            again.note(asked.name, ms)
         if free and (again.times.price(asked.name) or 0.0) > ms_max:
             self.too_slow[asked.name] = ms
         return result

@@ -142,7 +142,11 @@ class Ledger:
         self.knowledge.follow(record)
         if record.type == "commit":
             instant = passed_instant(record.cause)
-            self._apply(record, record.delta, moment(record.ts), instant, self.distribution.deliver)
+            self.evaluations.replaying = True
+            try:
+                self._apply(record, record.delta, moment(record.ts), instant, self.distribution.deliver)
+            finally:
+                self.evaluations.replaying = False
 
     def _apply(
         self,

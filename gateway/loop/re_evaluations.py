@@ -14,7 +14,7 @@ not one of them. Queries of applications are the operator's: they come first, an
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from hashlib import blake2b
 from math import ceil
 
@@ -27,8 +27,8 @@ from lamplighter.gateway.loop.queue import LiveSettings
 MEASURED_MAX = 10_000
 """Evaluated queries whose last times are remembered."""
 
-ClientOf = Callable[[str], str | None]
-"""A spuid of the engine -> whose share it takes; "" for none, and None for an application's."""
+ClientOf = Callable[[str], str]
+"""A spuid of the engine -> whose share it takes; "" for none."""
 
 
 class LastTimes:
@@ -71,7 +71,7 @@ class ReEvaluations:
     """Prices and shares.
 
     clients: whose share a plain subscription takes, by the engine's spuid. client_of: the same of all; it is set when
-    there are subscribers.
+    there are subscribers, and so is applications: the queries of applications, by spuid.
     """
 
     def __init__(self, engine: Engine, current: LiveSettings) -> None:
@@ -80,6 +80,7 @@ class ReEvaluations:
         self.times = LastTimes(MEASURED_MAX)
         self.clients: dict[str, str] = {}
         self.client_of: ClientOf = lambda spuid: ""
+        self.applications: Mapping[str, str] = {}
         self._free: set[str] = set()  # the queries of applications that the present commit touches
         self._ending: set[str] = set()  # the queries for which there is no time in it
         self._spent = 0.0  # milliseconds, of the others in it
@@ -115,16 +116,17 @@ class ReEvaluations:
     def _shares(self, asked: Iterable[ReEvaluated]) -> dict[str, float]:
         """The milliseconds of each client, of a commit that touches these queries."""
         found: dict[str, float] = {}
+        free = set(self.applications.values())
         for one in asked:
-            clients = self._clients(one)
+            clients = self._clients(one, free)
             for client in clients:
                 found[client] = found.get(client, 0.0) + (self.times.price(one.text) or 0.0) / len(clients)
         return found
 
-    def _clients(self, one: ReEvaluated) -> set[str]:
-        """Who shares the cost of a query; nobody if an application does."""
-        clients = {self.client_of(spuid) for spuid in one.spuids}
-        return set() if None in clients else {client for client in clients if client is not None}
+    def _clients(self, one: ReEvaluated, free: Set[str]) -> set[str]:
+        """Who shares the cost of a query; nobody of a free one, which an application has."""
+        # By its text: only some of its subscribers are named.
+        return set() if one.text in free else {self.client_of(spuid) for spuid in one.spuids}
 
     # --- in a commit ---
 
@@ -141,8 +143,9 @@ class ReEvaluations:
         self._begin()
         shares = self._shares(asked)
         keys = []
+        free = set(self.applications.values())
         for place, one in enumerate(asked):
-            clients = self._clients(one)
+            clients = self._clients(one, free)
             least = min((shares[client] for client in clients), default=-1.0)
             keys.append((least, self.times.price(one.text) or 0.0, place))
         expected = 0.0
@@ -181,5 +184,9 @@ class ReEvaluations:
     def note(self, text: str, ms: float) -> None:
         """Notes an evaluation in a commit."""
         self.times.note(text, ms)
+        self.spend(text, ms)
+
+    def spend(self, text: str, ms: float) -> None:
+        """Counts what a commit has waited for."""
         if text not in self._free:
             self._spent += ms

@@ -142,6 +142,7 @@ class Runner:
         outcomes.declare(declared, declared.declared)
         self._subscribers = Subscribers(ledger, reactions, self._resumption, self._dry_runs, queue, current)
         evaluations.again.client_of = self._client_of
+        evaluations.again.applications = self._aggregators.queries
         ledger.distribution = self._distribution = Distribution(evaluations, self._aggregators, self._subscribers)
         self.delivered = DeliveredSubscriptions(ledger, self._resumption, reactions, queue)
         self._removals = Removals(ledger, delays, self._obligations)
@@ -282,10 +283,8 @@ class Runner:
                 logger.exception("upkeep failed", pause_s=round(pause))
             taken = self.queue.taken
 
-    def _client_of(self, handle: str) -> str | None:
+    def _client_of(self, handle: str) -> str:
         """As `re_evaluations.ClientOf`."""
-        if handle in self._aggregators.subscriptions:
-            return None
         return self._ledger.evaluations.again.clients.get(handle) or self._subscribers.resumables.client_of(handle)
 
     def probe(self) -> asyncio.Future[None]:

@@ -14,8 +14,10 @@ import pytest
 
 from lamplighter.engine.access import FULL
 from lamplighter.engine.errors import GatewayError, LimitExceededError
+from lamplighter.engine.protocol import Resume
 from lamplighter.engine.store.quad_store import Asked, SelectRun
 from lamplighter.engine.terms import Bag
+from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.re_evaluations import LastTimes
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import ANYBODY, Caller
@@ -58,7 +60,10 @@ class Clock:
             def run(*check: Any) -> Bag:
                 self.now += self.ms[number] / 1000
                 self.evaluated[number] += 1
-                return select(*check)
+                found = select(*check)
+                for interrupt in check:  # as between two portions of rows
+                    interrupt()
+                return found
 
             return measure(asked, run)
 
@@ -178,6 +183,95 @@ async def test_what_the_operator_s_applications_have_evaluated_is_not_a_client_s
         assert runner.counters.reactions == 5
         [problem] = runner.figures.status()["problems"]
         assert problem.startswith("application/app degraded: a query takes longer than limits.evaluation_ms_max")
+
+
+async def test_what_was_interrupted_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the loop, and in a fork."""
+    numbers = range(100, 120)
+    for name, risky in (("loop", False), ("fork", True)):
+        async with timed_runner(tmp_path / name, monkeypatch) as (runner, clock):
+            clock.ms |= {str(number): 1.0 for number in numbers}
+            sinks = [await subscribe(runner, number, ALICE) for number in numbers]
+            clock.ms |= {str(number): 300.0 for number in numbers}
+            clock.now, tried = 0.0, 0
+
+            def exceeds(*asked: Any, **how: Any) -> bytes:
+                nonlocal tried
+                tried += 1
+                raise LimitExceededError("too much")
+
+            with monkeypatch.context() as patched:
+                if risky:
+                    patched.setattr("lamplighter.gateway.workers.dry_runs.DryRuns.risky", lambda *asked: True)
+                    patched.setattr("lamplighter.gateway.workers.ad_hoc.Reader.try_here", exceeds)
+                await change(runner, 1)
+            assert clock.now + tried * 0.2 < 0.7, name
+            assert [sink.error is None for sink in sinks].count(True) == (0 if risky else 1)
+
+
+async def test_the_same_text_over_other_graphs_is_another_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cheap one does not make a dear one cheap."""
+    async with timed_runner(tmp_path, monkeypatch) as (runner, clock):
+        clock.ms |= {"100": 90.0, "101": 120.0}
+        await subscribe(runner, 100, ALICE)
+        clock.ms["100"] = 1.0
+        sparql = "SELECT ?a { ?a <http://p> ?b } LIMIT 100"
+        await runner.subscribe(sparql, Sink(), ("http://g",), None, caller=ALICE)
+        with pytest.raises(LimitExceededError, match="uses 0, and 110 are free"):
+            await subscribe(runner, 101, BOB)
+
+
+async def test_a_query_of_an_application_is_the_operator_s_however_many_clients_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = {
+        "queries": {"Q": {"sparql": "SELECT ?a { ?a <http://p> ?b } LIMIT 999"}},
+        "updates": {"U": {"sparql": "INSERT { ?a <http://r> 1 } WHERE {}"}},
+        "extended": {"lamplighter": {"aggregators": {"a": {"query": "Q", "added": "U"}}}},
+    }
+    async with timed_runner(tmp_path, monkeypatch, application("app", document)) as (runner, clock):
+        clock.ms["999"] = 1.0
+        sinks = [await subscribe(runner, 999, ALICE) for _ in range(20)]
+        aggregators = runner._aggregators
+        [(owner, _)] = aggregators.subscriptions.values()
+        aggregators._leave(owner)
+        aggregators.subscribe(owner)
+        await change(runner, 0)
+        clock.ms["999"] = 600.0
+        for number in range(1, 5):
+            await change(runner, number)
+        assert all(sink.error is None and sink.sequences == [1, 2, 3, 4, 5] for sink in sinks)
+        assert runner.counters.reactions == 5
+
+
+async def test_recovery_ends_nothing_and_knows_prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with timed_runner(tmp_path, monkeypatch) as (runner, clock):
+        clock.ms |= {str(number): 1.0 for number in range(100, 110)}
+        for number in range(100, 110):
+            sparql = f"SELECT ?a {{ ?a !<http://q>+ ?b FILTER(?b != {number}) }}"
+            await runner.subscribe(sparql, Sink(), None, None, resume=Resume("PT5M"))
+        for number in range(3):
+            await change(runner, number)
+    slow = Clock()
+    monkeypatch.setattr("lamplighter.gateway.loop.evaluations.thread_time", slow)
+    measure = Evaluations.measure_select
+
+    def cold(self: Evaluations, asked: Asked, select: SelectRun) -> Bag:
+        def run(*check: Any) -> Bag:
+            slow.now += 0.1
+            return select(*check)
+
+        return measure(self, asked, run)
+
+    monkeypatch.setattr(Evaluations, "measure_select", cold)
+    async with recovered_runner(tmp_path) as runner:
+        assert len(runner._subscribers.resumables) == 10
+        again = runner._ledger.evaluations.again
+        handles = [handle for handle, _ in runner._subscribers.resumables.attachments()]
+        prices = [again.times.price(runner._engine.describe(handle).text) for handle in handles]
+        assert prices == [pytest.approx(100.0)] * 10
 
 
 def test_what_is_remembered_of_evaluations_is_bounded_whatever_the_length_of_the_texts() -> None:
