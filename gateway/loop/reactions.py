@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import thread_time
 
@@ -128,24 +129,19 @@ class Reactions:
                 )
                 self._aggregators.interrupt_reactions(trigger.application, error)
                 continue
-            self._took_ms[name] += self._timed_reaction(trigger)
+            self._took_ms[name] += self._react(trigger)
             if obligations.reactions and obligations.reactions[0] is trigger:  # its application may have been stopped
                 obligations.reactions.popleft()  # only now: what the log did not take stays pending
             self._in_a_row[name] += 1
             self._queue.counters.reactions += 1
             self.outcomes.note_reaction(trigger.cause)
 
-    def _timed_reaction(self, trigger: Trigger) -> int:
-        """Records a reaction; returns its processor time in milliseconds."""
-        evaluations, begun = self._ledger.evaluations, thread_time()
-        tried_ms = evaluations.tried_ms
-        self._react(trigger)
-        return round((thread_time() - begun) * 1000 + evaluations.tried_ms - tried_ms)
-
-    def _react(self, trigger: Trigger) -> None:
-        """Records the reaction to a trigger. One that fails has no effect; it would fail again."""
+    def _react(self, trigger: Trigger) -> int:
+        """Records the reaction to a trigger; returns its processor time in milliseconds. One that fails has no effect;
+        it would fail again."""
         cause, ledger = trigger.cause, self._ledger
-        before = ledger.log.sequence
+        before, took_ms = ledger.log.sequence, self._watch()
+        ms: int | None = None
         failures: list[Exception] = []
         try:
             reaction = trigger.reaction(ledger.slicer)
@@ -155,6 +151,7 @@ class Reactions:
                 ids = {"reaction": cause.id}
                 # Nothing comes between it and its trigger.
                 delta = ledger.evaluations.effect(request, None, "update failed", ids, failures.append, here=True)
+                ms = took_ms()  # without its commit, whose cost is that of what others have subscribed to
                 ledger.commit(delta, cause)
                 if failures:
                     self.outcomes.note_failure(cause, failures[0])
@@ -167,9 +164,17 @@ class Reactions:
         except Exception as error:
             if ledger.log.sequence != before:
                 raise behind_its_log(error) from error
+            ms = took_ms() if ms is None else ms
             unexpected = not isinstance(error, GatewayError)
             logger.error(
                 "reaction failed", reaction=cause.id, sequence=trigger.sequence, reason=error, exc_info=unexpected
             )
             self._ledger.commit(QuadDelta(), cause)
             self.outcomes.note_failure(cause, error)
+        return took_ms() if ms is None else ms
+
+    def _watch(self) -> Callable[[], int]:
+        """Returns the processor time since now in milliseconds, that of forks too."""
+        evaluations, begun = self._ledger.evaluations, thread_time()
+        tried_ms = evaluations.tried_ms
+        return lambda: round((thread_time() - begun) * 1000 + evaluations.tried_ms - tried_ms)

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from lamplighter.engine.change_log import Gap, Record
+from lamplighter.engine.core import Commit
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, LimitExceededError
 from lamplighter.engine.protocol import Resume
@@ -27,6 +28,7 @@ from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop import reactions as reactions_module
 from lamplighter.gateway.loop.evaluations import Evaluations
+from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import Application, Trigger, load_applications, sparql_faults
@@ -818,6 +820,28 @@ async def test_reactions_that_take_too_long_together_interrupt_their_application
         await idle(runner)
         assert Counter(name for name, _ in reactions(tmp_path)) == done + Counter(["other/copy/added"])
         assert count(runner, "out") == 2
+
+
+async def test_what_others_subscribed_to_does_not_count_for_an_application_s_reactions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client could otherwise stop an application with a query that is evaluated for each reaction's commit."""
+    now, commit = 0.0, Ledger.commit
+
+    def slow(self: Ledger, *asked: Any, **how: Any) -> Commit:
+        nonlocal now
+        now += 0.2
+        return commit(self, *asked, **how)
+
+    monkeypatch.setattr(reactions_module, "REACTIONS_MAX", 20)
+    async with recovered_runner(tmp_path, FakeClock(), [endless()]) as runner:
+        monkeypatch.setattr(reactions_module, "thread_time", lambda: now)
+        monkeypatch.setattr(Ledger, "commit", slow)
+        await update(runner, PREFIXES + "INSERT DATA { :x :n 1 }")
+        await idle(runner)
+        assert len(reactions(tmp_path)) == 20
+        [problem] = runner.figures.status()["problems"]
+        assert "one request led to 20 reactions" in problem
 
 
 async def test_the_updates_of_a_reaction_share_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
