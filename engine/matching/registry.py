@@ -228,8 +228,7 @@ class ShapeRegistry:
         """The unit's result by the store as it is now. told: as in `re_evaluate`. Raises StoreError."""
         shape = unit.shape
         at = self._clock_index.text_now if shape.conditions else None
-        text, name = shape.text(unit.key), shape.name(unit.key)
-        return ReevaluatingSpu(self.store, text, name, shape.parsed.order, shape.dataset, told, at)
+        return ReevaluatingSpu(self.store, shape.name(unit.key), shape.parsed.order, shape.dataset, told, at)
 
     def demote(self, shape: Shape, reason: Exception) -> None:
         """Hands all units of a shape over to the store. Raises StoreError, TooMuchWork; the plan then stays in use."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from lamplighter.engine.access import Dataset
@@ -369,10 +370,14 @@ class Shape:
         return self.parsed.render(self.terms(key))
 
     def name(self, key: Any) -> str:
-        """The query text of a unit, with a comment where the dataset was chosen outside of it: the same text over
+        """The text as the store evaluates it, with a comment if the dataset is not chosen in it: the same text over
         other graphs is another query, and costs something else."""
         text = self.text(key)
-        return text if self.dataset is None else f"{text}\n# {self.dataset!r}"
+        if self.dataset is None:
+            return text
+        # A digest, since names of graphs are a client's.
+        graphs = repr(self.dataset).encode(errors="surrogatepass")
+        return f"{text}\n# {blake2b(graphs, digest_size=16).hexdigest()}"
 
     def signature(self, key: Any) -> PatternSignature:
         """The quads on which the result of a unit can depend."""

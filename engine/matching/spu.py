@@ -14,15 +14,14 @@ RE_EVALUATED = "re-evaluated"
 class ReevaluatingSpu:
     """Runs its query again and compares the results: correct for every query, at the cost of the whole query.
 
-    name: as in `Asked`. columns: the variables of the rows, in order. at: puts the instant in place of the clock, if
-    the query has one. spent: the processor time of its evaluations in commits.
+    columns: the variables of the rows, in order. at: puts the instant in place of the clock, if the query has one.
+    spent: the processor time of its evaluations in commits.
     """
 
     def __init__(
         self,
         store: QuadStore,
         text: str,
-        name: str,
         columns: Sequence[str],
         dataset: Dataset | None,
         told: Sequence[Binding] | None = None,
@@ -36,7 +35,6 @@ class ReevaluatingSpu:
         self.spent = Spent()
         self._store = store
         self._text = text
-        self._name = name
         self._at = at or (lambda text: text)
         self._columns = tuple(columns)
         self._dataset = dataset or Dataset()
@@ -61,7 +59,7 @@ class ReevaluatingSpu:
         return binding_delta(self._result, Bag(self._columns, rows))
 
     def _evaluate(self) -> Bag:
-        found = self._store.select(self._at(self._text), *self._dataset.graphs(self._store.has_graph), name=self._name)
+        found = self._store.select(self._at(self._text), *self._dataset.graphs(self._store.has_graph), name=self._text)
         if found.variables == self._columns:
             return found
         order = [found.variables.index(column) for column in self._columns]
