@@ -241,7 +241,7 @@ async def test_commits_are_noted_only_while_a_request_may_ask(tmp_path: Path, mo
 
     def counted(changes: RecentChanges, delta: QuadDelta) -> None:
         nonlocal noted
-        noted += 1
+        noted += bool(changes.watched)
         note(changes, delta)
 
     monkeypatch.setattr(RecentChanges, "note", counted)
