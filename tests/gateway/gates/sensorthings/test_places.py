@@ -26,7 +26,7 @@ async def test_a_subscription_that_no_place_names_is_let_go_of_also_while_the_qu
             with pytest.raises(QueueFullError):
                 while True:
                     runner.updates.update(UpdateCall("INSERT DATA { <a:a> <a:b> 1 }", cause=CLIENT))
-        notices._end(spuid, sink)
+        await notices._end(spuid, sink)
         await idle(runner)
         attached = [sink for _, sink in runner._subscribers.resumables.attachments()]
         assert attached == ([None] if full else [])
