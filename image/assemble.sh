@@ -9,7 +9,7 @@
 #   3 boot_b      FAT   empty until the first update     6 system_b  empty until the first update
 #   4 extended                                           7 data      ext4, made at the first start, as large as the card
 set -euo pipefail
-: "${tree:?}" "${version:?}" "${work:?}" "${here:?}" "${device:?}" "${update_key:?}" # build.sh says
+: "${tree:?}" "${version:?}" "${work:?}" "${here:?}" "${device:?}" "${update_key:?}" "${bundle_format:?}" # build.sh says
 parts=$work/parts
 output=$work/lamplighter-$version
 rm -rf "$parts" "$output".*
@@ -58,7 +58,8 @@ mv "$parts/output/lamplighter.img" "$output.img"
 zstd -q -T0 -10 -f "$output.img" -o "$output.img.zst"
 python3 "$here/manifest.py" "$output.img" "$version" > "$output.rpi-imager-manifest"
 
-# The same system as a bundle, for `lamplighter update`. RAUC checks the signature, and each block as it is read.
+# The same system as a bundle, for `lamplighter update`. RAUC checks the signature: in format verity also each block as
+# it is read, in format plain of the whole bundle before it is mounted.
 mkdir "$parts/bundle"
 cp "$here/bundle/hook.sh" "$parts/bundle/"
 chmod 755 "$parts/bundle/hook.sh"
@@ -69,7 +70,7 @@ compatible=lamplighter-$device
 version=$version
 
 [bundle]
-format=verity
+format=$bundle_format
 
 [hooks]
 filename=hook.sh

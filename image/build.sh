@@ -71,7 +71,10 @@ tree=$work/tree
 rm -rf "$tree"
 mkdir -p "$tree"
 tar -x -f "$base" -C "$tree" --numeric-owner --xattrs --xattrs-include='*'
-export tree deb device version work here top native_python update_key
+# RAUC 1.13 does not understand what kernels since 6.19 say of dm-verity (1.15.1 does), so it checks a whole bundle first.
+bundle_format=verity
+[ -z "$BACKPORTS" ] || bundle_format=plain
+export tree deb device version work here top native_python update_key bundle_format
 for layer in "$here"/layer/*/; do
     step "layer $(basename "$layer")"
     if [ -d "$layer/rootfs-overlay" ]; then

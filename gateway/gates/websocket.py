@@ -132,6 +132,7 @@ class _Connection:
         self._origin = origin(socket.transport.get_extra_info("socket"), socket_address(socket))
         self._cause = Cause("ws", self.name)
         self._lane = OrderedLane()
+        socket.when_lost = self._answered.set
 
     async def serve(self) -> None:
         sender = asyncio.create_task(self._send())
@@ -147,7 +148,8 @@ class _Connection:
                 # Behind `_take`: until then the message counts as unread.
                 self._socket.mark_read()
                 del message  # the next one may take long
-                while self._has_its_share:
+                # Once the connection is gone nobody waits for answers, and after a failure of the disk none comes.
+                while self._has_its_share and not self._socket.refused:
                     self._answered.clear()
                     await self._answered.wait()
         except ConnectionClosed:
@@ -630,9 +632,10 @@ def _mark(socket: ServerConnection, request: Request, response: Response) -> Non
 
 
 class _CountedSocket(BoundedSocket):
-    """Counted by its gate, which a subclass names."""
+    """Counted by its gate, which a subclass names. when_lost: called when the connection is gone."""
 
     gate: _Gate
+    when_lost: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         gate = self.gate
@@ -653,6 +656,9 @@ class _CountedSocket(BoundedSocket):
         self.gate.sockets -= 1
         self.held.end()
         super().connection_lost(exc)
+        if self.when_lost is not None:
+            self.when_lost()
+            self.when_lost = None  # a cycle, see below
         # The last message, of up to 16 MiB, is still in a variable of the parser, and the connection is part of a
         # cycle. A hundred of them would wait for the garbage collector, which counts objects and not bytes.
         self.protocol.parser.close()

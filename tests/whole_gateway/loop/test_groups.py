@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,10 @@ from websockets.asyncio.client import connect
 
 from lamplighter.engine.change_log import decode
 from lamplighter.engine.change_log.frames import FrameReader
+from lamplighter.engine.errors import ChangeLogError
 from tests.support.gateway_parts import segments
 from tests.support.held_disk import stepped_disk
-from tests.support.running_gateway import ask, health, hear, running_gateway, tell, update
+from tests.support.running_gateway import ask, health, hear, http, running_gateway, tell, until, update
 
 ALL = "SELECT ?s ?o { ?s <http://p> ?o }"
 
@@ -69,3 +72,32 @@ async def test_many_clients_are_told_in_order_without_gaps(tmp_path: Path) -> No
                 assert answered == [str(one) for one in range(updates)]
 
         await asyncio.gather(*(client(number) for number in range(clients)))
+
+
+async def test_a_disk_that_fails_ends_the_gateway_whoever_waits_for_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second client has as many requests as one may have, so that nothing more of it is read."""
+    with pytest.raises(ChangeLogError):
+        async with (
+            running_gateway(tmp_path, gateway={"durability": "fsync", "queue_max": 20}) as at,
+            connect(at.subscribe) as socket,
+        ):
+            with stepped_disk(monkeypatch) as disk:
+
+                def broken(descriptor: int) -> None:
+                    disk.sync(descriptor)
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+                monkeypatch.setattr("lamplighter.gateway.disk.os.fdatasync", broken)
+                first = asyncio.create_task(update(at, insert(0)))
+                await disk.begun()
+                for number in range(1, 20):
+                    await tell(socket, {"update": {"sparql": insert(number), "alias": str(number)}})
+
+                async def full() -> bool:
+                    figures = (await http(at.query.replace("/query", "/figures"))).json
+                    return 2 * int(figures["scheduler"]["pending"]) > 20 - int(figures["scheduler"]["pending"])
+
+                await until(full, "a full share")
+            first.cancel()
