@@ -58,8 +58,9 @@ async def test_an_alarm_is_told_before_the_bulk_load_that_fills_the_queue(
             ]
             await tell(bulk, {"updates": members})
 
+            # The gateway's own steps may wait, too.
             async def full() -> bool:
-                return await waiting(at) == {"bulk": ROOM // 2}
+                return (await waiting(at)).get("bulk") == ROOM // 2
 
             await until(full)
             refused = await update(at, insert("more"), priority="bulk")
@@ -68,7 +69,8 @@ async def test_an_alarm_is_told_before_the_bulk_load_that_fills_the_queue(
             await tell(alarms, {"update": {"sparql": insert("alarm"), "alias": "a", "priority": "alarm"}})
 
             async def accepted() -> bool:
-                return await waiting(at) == {"alarm": 1, "bulk": ROOM // 2}
+                found = await waiting(at)
+                return (found.get("alarm"), found.get("bulk")) == (1, ROOM // 2)
 
             await until(accepted)
             disk.go_on()
@@ -101,7 +103,7 @@ async def test_requests_of_one_connection_keep_their_order_whatever_their_classe
                 await tell(socket, {"update": member if priority is None else member | {"priority": priority}})
 
             async def queued() -> bool:
-                return await waiting(at) == {"bulk": len(classes)}
+                return (await waiting(at)).get("bulk") == len(classes)
 
             await until(queued)
             disk.go_on(1000)
