@@ -62,3 +62,9 @@ class Pauses(Generic[Device]):
         self._changed[device] = _Changed(now, pause_s)
         if len(self._changed) > self._devices_max:
             self._changed.popitem(last=False)
+
+    def shorten(self, device: Device) -> None:
+        """Notes that it had its effect: the pause is the shortest one again, from when it was last done."""
+        last = self._changed.get(device)
+        if last is not None:
+            last.pause_s = self._min_s

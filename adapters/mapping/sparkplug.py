@@ -74,11 +74,13 @@ class MetricRecord(NamedTuple):
 
 
 class Births:
-    """unborn: nodes (group, node) that sent aliases without a birth; `mqtt.rebirths` asks them, and removes them.
-    left_out: by names of metrics, what `records` did not use of the last birth."""
+    """unborn: nodes (group, node) that sent aliases without a birth; `mqtt.rebirths` asks them, and removes them. born:
+    those whose birth has come since it looked. left_out: by names of metrics, what `records` did not use of the last
+    birth."""
 
     def __init__(self) -> None:
         self.unborn: set[tuple[str, str]] = set()
+        self.born: set[tuple[str, str]] = set()
         self._births: OrderedDict[tuple[str, ...], dict[int | str, _Birth]] = OrderedDict()
         self._sessions: dict[tuple[str, ...], int] = {}
         """The number of each node's session, bdSeq, by which its death is recognised."""
@@ -164,6 +166,8 @@ class Births:
                 del self._sessions[next(iter(self._sessions))]
         self._names += len(births)
         self.unborn.discard((key[0], key[1]))
+        if len(self.born) < NODES_MAX:
+            self.born.add((key[0], key[1]))
         while len(self._births) > NODES_MAX or self._names > 2 * METRICS_ALL_MAX:
             self._forget(next(iter(self._births)))
 

@@ -4,6 +4,7 @@ devices on each connection, since no retained message tells that a node died mea
 A request is the command ``Node Control/Rebirth`` on ``spBv1.0/<group>/NCMD/<node>`` (Sparkplug 3.0, 6.4.17). It is sent
 only if a device of the node is adopted or `mqtt.commands` permits this topic, and if the adapter subscribes to the
 node's births. A node that does not answer is asked ever less often, and only after new data from it or a connection.
+One that answers may soon be asked again: the next restart of the broker may come at once.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NODE_COMMANDS = f"{NAMESPACE}/+/NCMD/+"
 AT_ONCE_MAX = 5
 """Requests in one check of a broker."""
 PAUSE_MIN_S, PAUSE_MAX_S = 30.0, 3_600.0
-"""Between two requests to a node. The pause doubles with each request."""
+"""Between two requests to a node. The pause doubles with each request that it does not answer."""
 
 Node = tuple[str, str]
 """Group and node."""
@@ -49,7 +50,7 @@ class RebirthInbox(Protocol):
 
 
 class RebirthBroker(Protocol):
-    """births.unborn: the nodes to ask."""
+    """births: `unborn` are the nodes to ask, and `born` those that have answered."""
 
     @property
     def name(self) -> str: ...
@@ -98,6 +99,9 @@ async def ask_for_rebirths(
     while True:
         await asyncio.sleep(CHECK_S)
         for broker, asked in pauses:
+            for node in broker.births.born:
+                asked.shorten(node)
+            broker.births.born.clear()
             if broker.births.unborn and broker.inbox.subscribed.is_set():
                 for node in due_nodes(asked, broker.births.unborn, elapsed(), partial(adopted, broker.name)):
                     may = (NODE_COMMANDS,) if adopted(broker.name, node) else permitted

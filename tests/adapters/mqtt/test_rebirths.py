@@ -115,6 +115,13 @@ async def test_a_node_is_asked_for_its_birth_and_ever_less_often() -> None:
             await asyncio.to_thread(broker.publish, ("spBv1.0/plant/NDATA/press", DATA))
             await until(lambda: adapter.counters.committed == 2)
             assert not unborn
+            # It has answered, so that the pause is the shortest one again.
+            births = adapter.brokers["default"].births
+            await until(lambda: not births.born)
+            births.bury("spBv1.0/plant/NDEATH/press", b"")
+            time[0] += PAUSE_MIN_S
+            await data(broker, adapter, "press")
+            await until(lambda: len(node.told) == 5)
 
 
 @pytest.mark.parametrize(
