@@ -165,7 +165,7 @@ class Births:
             if len(self._sessions) > NODES_MAX:
                 del self._sessions[next(iter(self._sessions))]
         self._names += len(births)
-        self.unborn.discard((key[0], key[1]))
+        # It stays in `unborn`: data that came behind this birth may have been lost with a connection.
         if len(self.born) < NODES_MAX:
             self.born.add((key[0], key[1]))
         while len(self._births) > NODES_MAX or self._names > 2 * METRICS_ALL_MAX:

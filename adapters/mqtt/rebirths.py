@@ -4,7 +4,8 @@ devices on each connection, since no retained message tells that a node died mea
 A request is the command ``Node Control/Rebirth`` on ``spBv1.0/<group>/NCMD/<node>`` (Sparkplug 3.0, 6.4.17). It is sent
 only if a device of the node is adopted or `mqtt.commands` permits this topic, and if the adapter subscribes to the
 node's births. A node that does not answer is asked ever less often, and only after new data from it or a connection.
-One that answers may soon be asked again: the next restart of the broker may come at once.
+One that answers may soon be asked again: the next restart of the broker may come at once. It is asked even if a birth
+comes by itself: data behind that one may have been lost while the adapter or the node had no connection.
 """
 
 from __future__ import annotations
