@@ -443,8 +443,9 @@ def one_thread(random: Random, off: Callable[[], bool]) -> Iterator[None]:
     """
     fulfil, fail = queue_module.fulfil, queue_module._fail
 
-    def answer(reader: Reader, store: Any, query: Any, media_type: str, *graphs: Any) -> WholeAnswer:
-        default, named = graphs
+    def answer(
+        reader: Reader, store: Any, query: Any, media_type: str, default: Any, named: Any, client: str
+    ) -> WholeAnswer:
         return WholeAnswer(
             lambda out: reader_module.write_answer(store, query, media_type, default, named, out, reader._settings)
         )
