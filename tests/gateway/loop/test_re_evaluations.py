@@ -26,6 +26,11 @@ from tests.support.gateway_parts import application, recovered_runner, update
 from tests.support.recording_sink import RecordingSink
 
 ALICE, BOB, CAROL = (Caller(name, FULL, operator=False, registered=True) for name in ("alice", "bob", "carol"))
+OF_THE_OPERATOR = {
+    "queries": {"Q": {"sparql": "SELECT ?a { ?a <http://p> ?b } LIMIT 999"}},
+    "updates": {"U": {"sparql": "INSERT { ?a <http://r> 1 } WHERE {}"}},
+    "extended": {"lamplighter": {"aggregators": {"a": {"query": "Q", "added": "U"}}}},
+}
 
 
 class Sink(RecordingSink):
@@ -168,12 +173,7 @@ async def test_one_commit_waits_for_no_more_than_the_limit_and_one_evaluation(
 async def test_what_the_operator_s_applications_have_evaluated_is_not_a_client_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document = {
-        "queries": {"Q": {"sparql": "SELECT ?a { ?a <http://p> ?b } LIMIT 999"}},
-        "updates": {"U": {"sparql": "INSERT { ?a <http://r> 1 } WHERE {}"}},
-        "extended": {"lamplighter": {"aggregators": {"a": {"query": "Q", "added": "U"}}}},
-    }
-    async with timed_runner(tmp_path, monkeypatch, application("app", document)) as (runner, clock):
+    async with timed_runner(tmp_path, monkeypatch, application("app", OF_THE_OPERATOR)) as (runner, clock):
         await change(runner, 0)
         clock.ms |= {"100": 60.0, "999": 600.0}
         sink = await subscribe(runner, 100, ALICE)
@@ -226,12 +226,7 @@ async def test_the_same_text_over_other_graphs_is_another_query(
 async def test_a_query_of_an_application_is_the_operator_s_however_many_clients_have_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document = {
-        "queries": {"Q": {"sparql": "SELECT ?a { ?a <http://p> ?b } LIMIT 999"}},
-        "updates": {"U": {"sparql": "INSERT { ?a <http://r> 1 } WHERE {}"}},
-        "extended": {"lamplighter": {"aggregators": {"a": {"query": "Q", "added": "U"}}}},
-    }
-    async with timed_runner(tmp_path, monkeypatch, application("app", document)) as (runner, clock):
+    async with timed_runner(tmp_path, monkeypatch, application("app", OF_THE_OPERATOR)) as (runner, clock):
         clock.ms["999"] = 1.0
         sinks = [await subscribe(runner, 999, ALICE) for _ in range(20)]
         aggregators = runner._aggregators
