@@ -1,4 +1,4 @@
-"""Alternatives that were measured and not taken; docs/decisions.md has the reasons.
+"""Alternatives that were measured and not taken; docs/internals/decisions.md has the reasons.
 
 manifests: a batch of a table becomes visible by a manifest of ours, or by a commit of delta-rs. bronze: segments become
 Parquet in one process by pyarrow, beside which `make bench-fleet` has the cost on Spark.

@@ -150,7 +150,7 @@ def trusted_keys(path: Path) -> list[Ed25519PublicKey]:
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}; correct sync.orders.key_file") from error
     except ValueError as error:
-        raise ConfigurationError(f"{path}: not a public key in PEM: {error}; see Orders in docs/sync.md") from error
+        raise ConfigurationError(f"{path}: not a public key in PEM: {error}; see Orders in docs/ship.md") from error
     ed25519 = [key for key in keys if isinstance(key, Ed25519PublicKey)]
     if not ed25519 or len(ed25519) != len(found):
         raise ConfigurationError(

@@ -115,7 +115,7 @@ class Shipper:
         self._confirm()
         lineage = Lineage(self._to, self._gateway, self._data)
         if why := lineage.fork():
-            self._tell(f"{why}; its next start begins a new epoch, see Restored and copied gateways in docs/sync.md")
+            self._tell(f"{why}; its next start begins a new epoch, see Restored and copied gateways in docs/ship.md")
         while True:
             self._ship_snapshot()
             waiting = sealed_segments(self._data, self.status.sent)

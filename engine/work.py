@@ -1,7 +1,7 @@
 """Work: counts the cost of an evaluation inside the engine, and limits it.
 
 A plan runs as nested Python loops within the engine's step, so it cannot be cancelled from outside. It counts its work
-in units of about 0.1 us on the machine of docs/measurements.md: quads read, rows made, expressions evaluated,
+in units of about 0.1 us on the machine of docs/internals/benchmarks.md: quads read, rows made, expressions evaluated,
 characters of their operands and values. Counting is deterministic. With a clock, the time is limited too, for slow
 machines and for work that takes longer than its units.
 

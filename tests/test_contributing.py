@@ -64,9 +64,9 @@ ADAPTER: Mapping[str, Edit] = {
         ("    modbus: ModbusSettings = ModbusSettings()\n", "    toy: ToySettings = ToySettings()\n"),
     ),
     "lamplighter.toml": insert(
-        (" has the credentials for a device: docs/devices.md.\n", '\n[toy]\nenabled = false\ngreeting = "hello"\n')
+        (" has the credentials for a device: docs/mqtt-devices.md.\n", '\n[toy]\nenabled = false\ngreeting = "hello"\n')
     ),
-    "docs/operations.md": insert(
+    "docs/install-upgrade.md": insert(
         ("`lamplighter-http-devices.service` |", " |\n| `lamplighter-toy.service` |"),
         ("| `[coap]` | all, by `lamplighter-coap` |", "\n| `[toy]` | all, by `lamplighter-toy` |"),
         ("reload-or-restart lamplighter-gateway", " lamplighter-toy"),
@@ -93,7 +93,7 @@ assert command_parser().parse_args(["toy", "--config", str(config)]).command
 assert "adapter_process toy --config" in units(Path("systemd"))["lamplighter-toy.service"]
 documented = tomllib.loads(Path("lamplighter.toml").read_text())
 assert documented["toy"] == msgspec.to_builtins(Settings().toy)
-operations = Path("docs/operations.md").read_text()
+operations = Path("docs/install-upgrade.md").read_text()
 for spec in ADAPTERS:
     assert f"`{spec.service}.service`" in operations and f"| `[{spec.table}]` |" in operations, spec.name
 assert " ".join(f"lamplighter-{name}" for name in sorted(LONG_RUNNING)) == " ".join(
@@ -127,7 +127,7 @@ FORMAT: Mapping[str, Edit] = {
     ),
     "adapters/mqtt/settings.py": insert(('    "homeassistant", "zigbee2mqtt"', ', "toy"')),
     "lamplighter.toml": insert(('\ndiscovery = ["homeassistant", "zigbee2mqtt"', ', "toy"')),
-    "docs/devices.md": insert(("| announcements | read | switched |\n| --- | --- | --- | --- |\n", "| `toy` |\n")),
+    "docs/mqtt-devices.md": insert(("| announcements | read | switched |\n| --- | --- | --- | --- |\n", "| `toy` |\n")),
 }
 FORMAT_CHECK = """
 import tomllib
@@ -139,7 +139,7 @@ from lamplighter.adapters.mqtt.settings import DiscoveryFormat, MqttSettings
 settings = MqttSettings()
 assert tuple(tomllib.loads(Path("lamplighter.toml").read_text())["mqtt"]["discovery"]) == settings.discovery
 for name in get_args(DiscoveryFormat):
-    assert f"| `{name}` |" in Path("docs/devices.md").read_text(), name
+    assert f"| `{name}` |" in Path("docs/mqtt-devices.md").read_text(), name
 known = Announcements(settings.discovery, devices_max=10)
 changes = known.read("", "toys/duck/announce", b'{"topic": "toys/duck/celsius", "colour": 1, "factor": 10}')
 [device], [left_out] = changes.devices, changes.left_out
@@ -170,7 +170,7 @@ INTERFACE: Mapping[str, Edit] = {
     "lamplighter.toml": insert(
         (" from which others replicate the dataset\n", '\n[toy]\nenabled = false\ngreeting = "hello"\n')
     ),
-    "docs/interfaces.md": insert(
+    "docs/choose-interface.md": insert(
         ("| interface | for | who connects | goes on by |\n| --- | --- | --- | --- |\n", "| [Toy](#toy) |\n"),
         ("\n## The example\n", "\n## Toy\n"),
     ),
@@ -186,7 +186,7 @@ folder = Path(sys.argv[1])
 config = folder / "lamplighter.toml"
 config.write_text("[toy]\\nenabled = true\\n[http]\\nport = 0\\n[websocket]\\nport = 0\\n")
 assert tomllib.loads(Path("lamplighter.toml").read_text())["toy"] == msgspec.to_builtins(Settings().toy)
-interfaces = Path("docs/interfaces.md").read_text()
+interfaces = Path("docs/choose-interface.md").read_text()
 assert "| [Toy](#toy) |" in interfaces and "\\n## Toy\\n" in interfaces
 
 def answer(url, content=None):
@@ -234,14 +234,14 @@ STAGE: Mapping[str, Edit] = {
             "        self._begin_deriving()\n",
         ),
     ),
-    "docs/inference.md": insert(("| vocabulary | rules |\n| --- | --- |\n", "| `urn:toy:says` | heard |\n")),
+    "docs/inference-shapes.md": insert(("| vocabulary | rules |\n| --- | --- |\n", "| `urn:toy:says` | heard |\n")),
 }
 STAGE_CHECK = """
 from pathlib import Path
 from lamplighter.engine import Engine
 from lamplighter.engine.inference import toy
 
-assert f"| `{toy.SAYS.strip('<>')}` |" in Path("docs/inference.md").read_text()
+assert f"| `{toy.SAYS.strip('<>')}` |" in Path("docs/inference-shapes.md").read_text()
 engine = Engine()
 engine.begin_toy()
 delta = engine.update("INSERT DATA { <urn:s> <urn:toy:says> 'x' }").delta

@@ -233,17 +233,21 @@ def test_pictures_are_shown_and_small() -> None:
 
 
 def test_index_has_every_page() -> None:
-    index = ROOT / "docs" / "README.md"
+    index = ROOT / "docs" / "index.md"
     linked = {(index.parent / target.partition("#")[0]).resolve() for target in links(index)}
     assert {page for page in (ROOT / "docs").rglob("*.md") if page != index} <= linked
 
 
 def test_modules_that_architecture_names_are_there() -> None:
-    for document in (ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md")):
+    for document in (ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")):
         text = document.read_text()
         for name in set(re.findall(rf"`((?:{'|'.join(PACKAGES)}|tests|apps|benchmarks)/[\w./-]+\.\w+)`", text)):
             # Files that the reader makes.
-            readers = document.name in ("applications.md", "interfaces.md", "mcp.md") and name.startswith("apps/")
+            readers = document.name in (
+                "applications.md",
+                "choose-interface.md",
+                "language-models.md",
+            ) and name.startswith("apps/")
             assert readers or (ROOT / name).exists(), f"{document.name}: {name}"
 
 
@@ -256,14 +260,14 @@ def test_contributing_names_the_packages_of_the_components() -> None:
 
 def test_operations_names_metrics_that_are_there() -> None:
     code = (ROOT / "gateway" / "monitoring" / "metrics.py").read_text()
-    named = re.findall(r"lamplighter_(\w+)", (ROOT / "docs" / "operations.md").read_text())
+    named = re.findall(r"lamplighter_(\w+)", (ROOT / "docs" / "install-upgrade.md").read_text())
     assert named
     for name in named:
         assert f'"{name}"' in code or f'"{name.removesuffix("_total")}"' in code, name
 
 
 def test_mapping_of_devices_adds_to_that_of_the_street(tmp_path: Path) -> None:
-    [rule] = re.findall(r"( +\[\[stream\]\]\n.*?)```", (ROOT / "docs" / "devices.md").read_text(), re.S)
+    [rule] = re.findall(r"( +\[\[stream\]\]\n.*?)```", (ROOT / "docs" / "mqtt-devices.md").read_text(), re.S)
     shutil.copy(ROOT / "mapping" / "street.toml", tmp_path)
     street = load_mapping(tmp_path, "http://lamplighter.local/")
     (tmp_path / "home.toml").write_text(rule)
@@ -272,7 +276,7 @@ def test_mapping_of_devices_adds_to_that_of_the_street(tmp_path: Path) -> None:
 
 
 def test_mapping_rules_in_documents_are_good(tmp_path: Path) -> None:
-    blocks = re.findall(r"```toml\n(\[\[stream\]\]\n.*?)```", (ROOT / "docs" / "devices.md").read_text(), re.S)
+    blocks = re.findall(r"```toml\n(\[\[stream\]\]\n.*?)```", (ROOT / "docs" / "mqtt-devices.md").read_text(), re.S)
     assert blocks
     for number, block in enumerate(blocks):
         (tmp_path / f"{number}.toml").write_text(block)
@@ -280,7 +284,7 @@ def test_mapping_rules_in_documents_are_good(tmp_path: Path) -> None:
 
 
 def test_lamp_of_the_documents_is_switched_as_they_say(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "devices.md").read_text()
+    text = (ROOT / "docs" / "mqtt-devices.md").read_text()
     [rule] = re.findall(r"( +\[\[command\]\]\n.*?)```", text, re.S)
     (tmp_path / "lamp.toml").write_text(rule)
     [command] = load_mapping(tmp_path, "http://lamplighter.local/").commands
@@ -339,7 +343,11 @@ def class_members() -> set[str]:
 
 def test_members_that_documents_name_are_there() -> None:
     members = class_members()
-    for document in (ROOT / "ARCHITECTURE.md", ROOT / "docs" / "sub-engine.md", ROOT / "docs" / "decisions.md"):
+    for document in (
+        ROOT / "ARCHITECTURE.md",
+        ROOT / "docs" / "internals" / "engine.md",
+        ROOT / "docs" / "internals" / "decisions.md",
+    ):
         missing = set(re.findall(r"`(_?[A-Z]\w+\.[a-z_]\w+)`", document.read_text())) - members
         assert not missing, f"{document.name} names what is not there: {sorted(missing)}"
 
@@ -362,4 +370,6 @@ def test_citation_names_the_version_and_the_papers() -> None:
     assert f"\nlicense: {project['license']}\n" in citation
     dois = set(re.findall(r"doi: (\S+)", citation))
     assert len(dois) == 3
-    assert dois == set(re.findall(r"https://doi\.org/([^)\s]+)", (ROOT / "docs" / "papers.md").read_text()))
+    assert dois == set(
+        re.findall(r"https://doi\.org/([^)\s]+)", (ROOT / "docs" / "internals" / "papers-to-code.md").read_text())
+    )

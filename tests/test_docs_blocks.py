@@ -45,33 +45,33 @@ EXECUTED = {
     "README.md": ("tests/test_docs.py", "tests/trials/test_operator.py"),
     "docs/applications.md": ("tests/examples/test_applications_document.py", "tests/trials/test_tinkerer.py"),
     "docs/change-log.md": ("tests/trials/test_operator.py", "tests/trials/test_researcher.py"),
-    "docs/changes.md": ("tests/examples/test_changes_document.py",),
-    "docs/client.md": ("tests/examples/test_client_document.py",),
+    "docs/change-feed.md": ("tests/examples/test_changes_document.py",),
+    "docs/python-client.md": ("tests/examples/test_client_document.py",),
     "docs/concepts.md": ("tests/examples/test_concepts_document.py",),
-    "docs/devices.md": ("tests/test_docs.py", "tests/trials/test_integrator.py", "tests/trials/test_tinkerer.py"),
+    "docs/mqtt-devices.md": ("tests/test_docs.py", "tests/trials/test_integrator.py", "tests/trials/test_tinkerer.py"),
     "docs/first-steps.md": ("tests/test_docs.py",),
     "docs/fleet-subscriptions.md": ("tests/cloud_sync/fleet/subscriptions/test_commands.py",),
     "docs/fleet-cluster.md": ("tests/cloud_sync/fleet/test_cluster.py",),
     "docs/fleet-one-machine.md": ("tests/cloud_sync/fleet/local/test_one_machine_document.py",),
     "docs/fleet.md": ("tests/cloud_sync/fleet/tables/test_tables.py", "tests/trials/test_researcher.py"),
     "docs/home.md": ("tests/trials/test_new_house.py",),
-    "docs/inference.md": ("tests/examples/test_inference_document.py",),
-    "docs/interfaces.md": ("tests/examples/test_interfaces_document.py", "tests/e2e/test_browsers.py"),
+    "docs/inference-shapes.md": ("tests/examples/test_inference_document.py",),
+    "docs/choose-interface.md": ("tests/examples/test_interfaces_document.py", "tests/e2e/test_browsers.py"),
     "docs/ldn.md": ("tests/examples/test_webhooks_document.py",),
     "docs/library.md": ("tests/examples/test_library_document.py",),
-    "docs/mcp.md": ("tests/examples/test_mcp_document.py",),
+    "docs/language-models.md": ("tests/examples/test_mcp_document.py",),
     "docs/mqtt-tls.md": ("tests/e2e/test_mqtt_tls_document.py",),
     "docs/ngsi-ld.md": ("tests/examples/test_ngsild_document.py",),
-    "docs/operations.md": ("tests/systemd/test_units.py", "tests/trials/test_operator.py"),
+    "docs/install-upgrade.md": ("tests/systemd/test_units.py", "tests/trials/test_operator.py"),
     "docs/recipes.md": ("tests/e2e/test_recipes.py",),
     "docs/grafana.md": ("tests/examples/test_sensorthings_document.py",),
-    "docs/security.md": ("tests/whole_gateway/security/test_security_document.py",),
+    "docs/secure.md": ("tests/whole_gateway/security/test_security_document.py",),
     "docs/sensorthings.md": ("tests/examples/test_sensorthings_document.py",),
     "docs/sepa.md": ("tests/clients/test_sepa_document.py", "tests/trials/test_sepa_developer.py"),
     "docs/shacl.md": ("tests/examples/test_shacl_document.py",),
     "docs/time.md": ("tests/examples/test_time_document.py",),
-    "docs/webhooks.md": ("tests/examples/test_webhooks_document.py",),
-    "docs/sync.md": ("tests/trials/test_researcher.py",),
+    "docs/webhooks-ldn.md": ("tests/examples/test_webhooks_document.py",),
+    "docs/ship.md": ("tests/trials/test_researcher.py",),
     "docs/wot.md": ("tests/whole_gateway/gates/wot/test_wot_document.py",),
 }
 """document -> the tests that run blocks of it."""
@@ -455,7 +455,7 @@ def test_commands_in_sentences_exist(document: Path) -> None:
 
 def test_every_benchmark_is_explained_and_can_be_repeated() -> None:
     explained = set(re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "benchmarks" / "README.md").read_text(), re.M))
-    measurements = (ROOT / "docs" / "measurements.md").read_text()
+    measurements = (ROOT / "docs" / "internals" / "benchmarks.md").read_text()
     repeated = set(" ".join(re.findall(r'`make bench ARGS="([a-z -]+)"`', measurements)).split())
     assert explained == repeated == {*PARTS, "idle"}
 

@@ -1,4 +1,4 @@
-"""docs/papers.md maps sections of the papers to code and back: both tables agree, with each other and with the code."""
+"""docs/internals/papers-to-code.md maps papers to code and back: both tables agree with each other and the code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tests.support.places import ROOT
 
-DOCUMENT = (ROOT / "docs" / "papers.md").read_text()
+DOCUMENT = (ROOT / "docs" / "internals" / "papers-to-code.md").read_text()
 FOLDERS = ("adapters", "apps", "benchmarks", "cloud_sync", "demo", "docs/examples", "engine", "gateway", "ontology")
 CITATION = re.compile(r"(?:Roffia|Pellegrino) (2016|2018|2013)((?:,| and) (?:[IV]+(?:\.[A-D])?|\d(?:\.\d)?)\b)*")
 

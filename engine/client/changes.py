@@ -1,4 +1,4 @@
-"""Follows the change feed of a gateway (docs/changes.md): a dataset, and then each of its changes."""
+"""Follows the change feed of a gateway (docs/change-feed.md): a dataset, and then each of its changes."""
 
 from __future__ import annotations
 

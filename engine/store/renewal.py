@@ -1,7 +1,7 @@
 """Renewal: replaces an aged native store in memory by a fresh copy, while the old one stays in use.
 
 pyoxigraph's store in memory frees nothing. A removed quad stays in the lists of its subject, predicate and object, and
-each read of these lists passes over it (0.06 us a quad on the machine of docs/measurements.md). A fresh store is filled
+each read of these lists passes over it (0.06 us a quad, docs/internals/benchmarks.md). A fresh store is filled
 in slices from a snapshot of the old one. It then takes over the changes made meanwhile, and replaces the old store.
 """
 

@@ -72,6 +72,6 @@ def _rule_of(topic: str, found: list[dict[str, Any]]) -> str:
     if "rule" not in message:
         reason = "it is longer than what is kept" if message.get("cut") else "it has no number and no boolean"
         raise UnknownResourceError(
-            f"no rule is proposed for {topic!r}: of its last message, {reason}; see docs/devices.md"
+            f"no rule is proposed for {topic!r}: of its last message, {reason}; see docs/mqtt-devices.md"
         )
     return "".join(printable(line) + "\n" for line in str(message["rule"]).splitlines())

@@ -210,7 +210,7 @@ class Brokers:
             return BrokerSeen(name, address, "unknown", None, "the adapter has not yet reported", cure)
         since = foreign_moment(found.get(v.SINCE, ""))
         if found[v.CONNECTED] == "true":
-            cure = "see docs/devices.md, what a broker keeps" if v.REASON in found else ""
+            cure = "see docs/mqtt-devices.md, what a broker keeps" if v.REASON in found else ""
             return BrokerSeen(name, address, "connected", since, found.get(v.REASON, ""), cure)
         table = "mqtt" if name == FIRST_BROKER else f"mqtt.brokers.{name}"
         # The adapter writes reason and cure as one text (`adapters/mqtt/link.py`).

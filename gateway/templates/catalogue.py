@@ -50,7 +50,7 @@ class Dimming:
 class Choice:
     """What an application is made of. actuator: what it switches, in one word; actuators: their IRIs. room: IRI of the
     room whose sensors count; sensors: IRIs of those that count; with neither, all sensors of the gateway count.
-    confirmed: only values count that are confirmed (docs/devices.md). delay: ISO 8601. states: desired states of the
+    confirmed: only confirmed values count (docs/mqtt-devices.md). delay: ISO 8601. states: desired states of the
     actuators while the condition holds and otherwise, as SPARQL. span: when they have the first of them, of a template
     without sensors; of one with sensors, when these count; None: always. dimming: None: brightness is left alone."""
 

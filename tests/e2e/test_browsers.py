@@ -328,7 +328,7 @@ def test_a_browser_goes_on_with_its_stream_by_itself(browser: Browser, gateway: 
 
 
 def test_the_script_of_the_document_is_told_of_rows(browser: Browser, gateway: Watched) -> None:
-    [script] = re.findall(r"^```js\n(.*?)^```$", (ROOT / "docs" / "interfaces.md").read_text(), re.M | re.S)
+    [script] = re.findall(r"^```js\n(.*?)^```$", (ROOT / "docs" / "choose-interface.md").read_text(), re.M | re.S)
     browser.show(gateway.at("/"))
     browser.run(f"window.told = []; console.log = (...rows) => told.push(rows); {script}; window.readings = readings")
     browser.until("return told.length == 1")

@@ -1,4 +1,4 @@
-"""docs/devices.md: the blocks of the section on CoAP lamps are executed, with libcoap's server as the lamp."""
+"""docs/mqtt-devices.md: the blocks of the section on CoAP lamps are executed, with libcoap's server as the lamp."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.commands import command
 from tests.support.gateway_process import GatewayProcess, wait_for
 from tests.support.places import ROOT
 
-DOCUMENT = (ROOT / "docs" / "devices.md").read_text()
+DOCUMENT = (ROOT / "docs" / "mqtt-devices.md").read_text()
 [SECTION] = re.findall(r"^## Switch a lamp over CoAP\n(.*?)^## ", DOCUMENT, re.M | re.S)
 RULES = re.findall(r"```toml\n(.*?)```", SECTION, re.S)
 [CONSOLE] = re.findall(r"```console\n(.*?)```", SECTION, re.S)

@@ -1,7 +1,7 @@
 """Quirks of the store that plans copy or avoid: what pyoxigraph answers, and what query and subscription answer.
 
 A new pyoxigraph that answers otherwise fails here, and the message names the code that copies the old answer. Where the
-standard has other rows, the row of the table has them, and docs/sub-engine.md says why the engine keeps the store's.
+standard has other rows, the row of the table has them, and docs/internals/engine.md why the engine keeps the store's.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def test_query_and_subscription_have_the_quirks_of_the_store(
 ) -> None:
     """The subscription also follows the data to where it is: the same rows come of an empty dataset by one update."""
     found = answered(raw(), query)
-    assert found == Counter(rows), f"the store has another answer; {copy} has to follow, and docs/sub-engine.md"
+    assert found == Counter(rows), f"the store has another answer; {copy} has to follow, and docs/internals/engine.md"
     assert standard is None or Counter(standard) != found, "the store follows the standard: it is no deviation any more"
     assert Counter(engine.query(PREFIX + query).value) == found  # type: ignore[arg-type]
     assert Counter(engine.subscribe(PREFIX + query).first) == found

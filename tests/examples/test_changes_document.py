@@ -1,4 +1,4 @@
-"""docs/changes.md says what is so: its commands and its program run against a gateway."""
+"""docs/change-feed.md says what is so: its commands and its program run against a gateway."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.components import require_command
 from tests.support.places import ROOT
 from tests.support.running_gateway import TIMEOUT_S, running_gateway, update
 
-DOCUMENT = (ROOT / "docs" / "changes.md").read_text()
+DOCUMENT = (ROOT / "docs" / "change-feed.md").read_text()
 [SETTINGS] = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.S)
 [PROGRAM] = re.findall(r"```python\n(.*?)```", DOCUMENT, re.S)
 COMMANDS = re.findall(r"^\$ (curl .*)$", DOCUMENT, re.M)

@@ -1,4 +1,4 @@
-"""docs/client.md says what is so: its programs and commands run against real gateways."""
+"""docs/python-client.md says what is so: its programs and commands run against real gateways."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.places import ROOT
 from tests.support.profiles import settings
 from tests.support.running_gateway import running_gateway
 
-DOCUMENT = (ROOT / "docs" / "client.md").read_text()
+DOCUMENT = (ROOT / "docs" / "python-client.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.S)
 [PROFILE] = re.findall(r"```json\n(.*?)```", DOCUMENT, re.S)
 [CONSOLE] = re.findall(r"```console\n(.*?)```", DOCUMENT, re.S)

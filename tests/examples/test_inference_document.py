@@ -1,4 +1,4 @@
-"""docs/inference.md says what is so: its example prints what is shown below it, and its table has the tested rules."""
+"""docs/inference-shapes.md is true: its example prints what is shown below it, and its table has the tested rules."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from io import StringIO
 from tests.support.inference_oracle import RULES
 from tests.support.places import ROOT
 
-DOCUMENT = (ROOT / "docs" / "inference.md").read_text()
+DOCUMENT = (ROOT / "docs" / "inference-shapes.md").read_text()
 
 
 def test_the_example_prints_what_is_shown() -> None:
     [(code, shown)] = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", DOCUMENT, re.S)
     printed = StringIO()
     with redirect_stdout(printed):
-        exec(compile(code, "docs/inference.md", "exec"), {})
+        exec(compile(code, "docs/inference-shapes.md", "exec"), {})
     assert printed.getvalue() == shown
 
 

@@ -1,4 +1,4 @@
-"""docs/interfaces.md says what is so: each recipe is followed at one gateway, and prints what is shown.
+"""docs/choose-interface.md says what is so: each recipe is followed at one gateway, and prints what is shown.
 
 The files, settings, commands and programs are those of the page, with free ports. What is shown below the publishing of
 a reading has to come from the command before it, which goes on meanwhile.
@@ -30,7 +30,7 @@ from tests.support.components import require_command, require_module
 from tests.support.gateway_process import GatewayProcess, wait_for
 from tests.support.places import ROOT
 
-DOCUMENT = (ROOT / "docs" / "interfaces.md").read_text()
+DOCUMENT = (ROOT / "docs" / "choose-interface.md").read_text()
 SECTIONS = dict(zip(*[iter(re.split(r"^## (.*)\n", DOCUMENT, flags=re.M)[1:])] * 2, strict=True))
 EXAMPLE, *DOORS, MORE = SECTIONS
 LIMIT_S = 120.0

@@ -1,4 +1,4 @@
-"""docs/mcp.md says what is so: its application and its program run at a real gateway with its settings."""
+"""docs/language-models.md says what is so: its application and its program run at a real gateway with its settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.places import ROOT
 from tests.support.running_gateway import TIMEOUT_S, rows, running_gateway, update
 from tests.support.secure_gateway import SecureGateway
 
-DOCUMENT = (ROOT / "docs" / "mcp.md").read_text()
+DOCUMENT = (ROOT / "docs" / "language-models.md").read_text()
 [PROFILE, *CLIENTS] = re.findall(r"```json\n(.*?)```", DOCUMENT, re.S)
 [SETTINGS] = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.S)
 [PROGRAM] = re.findall(r"```python\n(.*?)```", DOCUMENT, re.S)

@@ -1,4 +1,4 @@
-"""docs/webhooks.md and docs/ldn.md: their receiver and their commands work at a gateway with their settings."""
+"""docs/webhooks-ldn.md and docs/ldn.md: their receiver and their commands work at a gateway with their settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.components import require_command
 from tests.support.places import ROOT
 from tests.support.running_gateway import running_gateway
 
-WEBHOOKS, LDN = ((ROOT / "docs" / name).read_text() for name in ("webhooks.md", "ldn.md"))
+WEBHOOKS, LDN = ((ROOT / "docs" / name).read_text() for name in ("webhooks-ldn.md", "ldn.md"))
 
 
 def settings(document: str) -> dict[str, dict[str, object]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class CarefulReceiver:
-    """Keeps the rows of one subscription as docs/webhooks.md says.
+    """Keeps the rows of one subscription as docs/webhooks-ldn.md says.
 
     rows: the result now; resets, repeated: how many were received. Fails for a gap, for an order that is not that of
     the sequence, and for other rows with the same id; their order may be another one after a restart. Requests may

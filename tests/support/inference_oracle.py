@@ -1,7 +1,7 @@
 """The reference for inferred graphs: rules as CONSTRUCT queries, run by pyoxigraph until nothing changes.
 
-Shares no code with the engine. The rules are those of OWL 2 Profiles, 4.3, tables 5, 7 and 9, that docs/inference.md
-lists; cax-eqc and prp-eqp are among them, although the others imply them.
+Shares no code with the engine. The rules are those of OWL 2 Profiles, 4.3, tables 5, 7 and 9, that
+docs/inference-shapes.md lists; cax-eqc and prp-eqp are among them, although the others imply them.
 """
 
 from __future__ import annotations

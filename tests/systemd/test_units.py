@@ -31,7 +31,7 @@ from tests.support.units import PACKAGE, UNITS
 SETTINGS = ROOT / "systemd/lamplighter.toml"
 DEB = ROOT / "image/deb"
 SERVICES = sorted(UNITS.glob("*.service"))
-OPERATIONS = ROOT / "docs/operations.md"
+OPERATIONS = ROOT / "docs/install-upgrade.md"
 EXPOSURE_MAX = 2.0
 
 

@@ -178,7 +178,7 @@ def test_files_that_nobody_edited_do_not_hinder_the_way_back(machine: Machine) -
 
 
 def test_without_an_older_version_before_the_way_back_needs_a_word(machine: Machine) -> None:
-    """Version 0.1.0 has conffiles, of which dpkg knows nothing then. docs/operations.md has the option."""
+    """Version 0.1.0 has conffiles, of which dpkg knows nothing then. docs/install-upgrade.md has the option."""
     machine("dpkg --purge lamplighter 2>&1")
     unattended(machine, "new")
     texts = edit(machine)
@@ -186,7 +186,7 @@ def test_without_an_older_version_before_the_way_back_needs_a_word(machine: Mach
         unattended(machine, "old")
     assert machine("dpkg-query --show --showformat '${db:Status-Status}' lamplighter") == "unpacked"
     option = "-o Dpkg::Options::=--force-confold"
-    assert f"`{option}`" in (ROOT / "docs/operations.md").read_text()
+    assert f"`{option}`" in (ROOT / "docs/install-upgrade.md").read_text()
     unattended(machine, "old", option)
     check_installed(machine, texts)
     unattended(machine, "new")

@@ -9,7 +9,7 @@ from tests.support.coap_peers import libcoap_server
 from tests.support.gateway_process import wait_for
 from tests.trials.reader import Page, Reader
 
-DEVICES = Page("docs/devices.md")
+DEVICES = Page("docs/mqtt-devices.md")
 DESIRED = (
     "lamplighter subscribe --json 'SELECT ?state { ?lamp <http://lamplighter.example/ns/gateway#desiredState> ?state }'"
 )

@@ -10,8 +10,12 @@ from tests.support.brokers import free_port
 from tests.support.gateway_process import wait_for
 from tests.trials.reader import Page, Reader
 
-README, SECURITY, SEPA = Page("README.md"), Page("docs/security.md"), Page("docs/sepa.md")
-DEVICES, CHANGE_LOG, OPERATIONS = Page("docs/devices.md"), Page("docs/change-log.md"), Page("docs/operations.md")
+README, SECURITY, SEPA = Page("README.md"), Page("docs/secure.md"), Page("docs/sepa.md")
+DEVICES, CHANGE_LOG, OPERATIONS = (
+    Page("docs/mqtt-devices.md"),
+    Page("docs/change-log.md"),
+    Page("docs/install-upgrade.md"),
+)
 AWAY = re.compile(r"^mqtt/default +(degraded|failed)", re.M)
 RUN = README.command(".venv/bin/lamplighter run")
 QUERY = "lamplighter query 'SELECT ?s { <http://example.org/lamp/1> <http://example.org/state> ?s }'"

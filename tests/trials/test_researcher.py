@@ -11,8 +11,8 @@ from tests.support.brokers import Mosquitto
 from tests.support.gateway_process import wait_for
 from tests.trials.reader import Page, Reader
 
-DEVICES, CHANGE_LOG = Page("docs/devices.md"), Page("docs/change-log.md")
-SYNC, FLEET = Page("docs/sync.md"), Page("docs/fleet.md")
+DEVICES, CHANGE_LOG = Page("docs/mqtt-devices.md"), Page("docs/change-log.md")
+SYNC, FLEET = Page("docs/ship.md"), Page("docs/fleet.md")
 
 
 @pytest.mark.fleet

@@ -8,7 +8,7 @@ from tests.support.brokers import Mosquitto
 from tests.support.gateway_process import wait_for
 from tests.trials.reader import Page, Reader
 
-DEVICES, APPLICATIONS = Page("docs/devices.md"), Page("docs/applications.md")
+DEVICES, APPLICATIONS = Page("docs/mqtt-devices.md"), Page("docs/applications.md")
 
 
 def test_a_tinkerer_sees_the_temperature_and_has_light_when_somebody_comes(reader: Reader, broker: Mosquitto) -> None:

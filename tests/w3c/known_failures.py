@@ -4,7 +4,10 @@ Each entry is a test that fails. When a release of the store passes one, the tes
 """
 
 KNOWN_FAILURES = {
-    ("sparql12/grouping/group01", "query"): "groups integers by value; the store keeps 001 as 1 (docs/decisions.md)",
+    (
+        "sparql12/grouping/group01",
+        "query",
+    ): "groups integers by value; the store keeps 001 as 1 (docs/internals/decisions.md)",
     ("sparql12/grouping/select-variable-reuse", "query"): "an expression of SELECT with a variable that SELECT assigns",
     ("sparql12/syntax-triple-terms-negative/tripleterm-subject-03", "syntax"): "a triple term as a subject in BIND",
     ("sparql12/syntax-triple-terms-negative/tripleterm-subject-06", "syntax"): "a literal as a subject in BIND",

@@ -33,7 +33,7 @@ class Reach:
     secure: bool
 
     def members(self) -> Description:
-        """The security definitions, and the one that is used. A token is that of `docs/security.md`."""
+        """The security definitions, and the one that is used. A token is that of `docs/secure.md`."""
         scheme: Description = {"scheme": "nosec"}
         if self.secure:
             scheme = {

@@ -166,10 +166,10 @@ class OwnComponents:
         if self._clock.trusted() and up_s >= late.total_seconds() and now - status.at > late.total_seconds():
             return not_ok(SYNC, "failed", f"the shipper has not run since {_time(status.at)}", start)
         if status.problem and (status.problem_at or 0.0) > success - _PROBLEM_S:
-            return not_ok(SYNC, "degraded", status.problem, "see `lamplighter sync status` and docs/sync.md")
+            return not_ok(SYNC, "degraded", status.problem, "see `lamplighter sync status` and docs/ship.md")
         if status.refused:
             reason = f"the collector has refused segments: {status.refused:,}"
-            return not_ok(SYNC, "degraded", reason, "see `lamplighter-fleet status` at the collector, and docs/sync.md")
+            return not_ok(SYNC, "degraded", reason, "see `lamplighter-fleet status` at the collector, and docs/ship.md")
         return Component(name=SYNC)
 
     def _orders(self) -> Component:
@@ -177,9 +177,9 @@ class OwnComponents:
         try:
             state = self._order_state()
         except (ChangeLogError, OSError) as error:
-            return not_ok(ORDERS, "failed", f"{error}"[:REASON_MAX], "see Orders in docs/sync.md; no order is executed")
+            return not_ok(ORDERS, "failed", f"{error}"[:REASON_MAX], "see Orders in docs/ship.md; no order is executed")
         if state.error:
-            cure = "`lamplighter sync status` has details, docs/sync.md the errors; orders wait"
+            cure = "`lamplighter sync status` has details, docs/ship.md the errors; orders wait"
             return not_ok(ORDERS, "degraded", state.error[:REASON_MAX], cure)
         if state.refused_at is not None and self._clock.wall().timestamp() - state.refused_at < REFUSAL.total_seconds():
             cure = "correct what the fleet sends, or the limits and permissions of its client here"

@@ -50,7 +50,7 @@ def values(terms: list[str]) -> list[Fraction]:
 
 
 def near(found: str | None, expected: str | None, terms: list[str], share: int) -> bool:
-    """Whether two results are equal, or as near as docs/sub-engine.md says that they are."""
+    """Whether two results are equal, or as near as docs/internals/engine.md says that they are."""
     if found == expected or found is None or expected is None:
         return found == expected
     kind, one = real(found) or ("", 0.0)

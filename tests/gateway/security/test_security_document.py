@@ -1,4 +1,4 @@
-"""Settings that docs/security.md names."""
+"""Settings that docs/secure.md names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lamplighter.gateway.settings.deliveries import DeliverySettings
 from lamplighter.gateway.settings.security import SecuritySettings
 from tests.support.places import ROOT
 
-DOCUMENT = (ROOT / "docs" / "security.md").read_text()
+DOCUMENT = (ROOT / "docs" / "secure.md").read_text()
 
 
 def test_the_settings_named_are_settings() -> None:

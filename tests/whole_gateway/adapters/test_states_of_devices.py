@@ -27,7 +27,7 @@ UNCONFIRMED = """SELECT DISTINCT ?stream ?value ?last WHERE {
   ?stream gateway:liveObservation ?reading ; gateway:receivedFrom/gateway:since ?since .
   ?reading sosa:hasSimpleResult ?value OPTIONAL { ?reading sosa:resultTime ?last }
   FILTER(!BOUND(?last) || ?last < ?since) }"""
-"""As docs/devices.md has it."""
+"""As docs/mqtt-devices.md has it."""
 
 
 def states(addresses: Addresses) -> Callable[[], Awaitable[dict[str, str]]]:
@@ -128,7 +128,7 @@ UNCONFIRMED_STATES = """SELECT DISTINCT ?actuator ?state ?last WHERE {
   ?actuator gateway:reportedState ?state ; gateway:receivedFrom/gateway:since ?since
   OPTIONAL { ?actuator gateway:reportedTime ?last }
   FILTER(!BOUND(?last) || ?last < ?since) }"""
-"""As docs/devices.md has it."""
+"""As docs/mqtt-devices.md has it."""
 
 
 async def test_state_of_an_actuator_is_unconfirmed_after_each_absence_until_its_device_reports(

@@ -1,4 +1,4 @@
-"""The commands of docs/security.md work at a gateway."""
+"""The commands of docs/secure.md work at a gateway."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.components import require_command
 from tests.support.places import ROOT
 from tests.support.secure_gateway import SecureGateway
 
-DOCUMENT = (ROOT / "docs" / "security.md").read_text()
+DOCUMENT = (ROOT / "docs" / "secure.md").read_text()
 COMMANDS = re.findall(r"^\$ (.*)$", DOCUMENT, re.M)
 
 

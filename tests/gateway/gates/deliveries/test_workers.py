@@ -35,7 +35,7 @@ class Kind:
     """A door, as its deliveries see it. made: bodies so far; told: reasons of the deliveries that ended."""
 
     name = kind = "webhook"
-    manual = "docs/webhooks.md"
+    manual = "docs/webhooks-ldn.md"
 
     def __init__(self) -> None:
         self.made = 0

@@ -216,7 +216,7 @@ async def test_after_too_many_failures_it_waits_for_a_decision(tmp_path: Path) -
             status = await health(addresses)
             [component] = [part for part in status["components"] if part["name"] == "webhooks"]
             assert component["state"] == status["status"] == "degraded"
-            assert one["id"] in component["reason"] and "docs/webhooks.md" in component["cure"]
+            assert one["id"] in component["reason"] and "docs/webhooks-ldn.md" in component["cure"]
             await put(addresses, 2)
             receiver.answer = lambda request: Reply()
             assert (await change(addresses, one["id"], waiting="resend")).status == 200
