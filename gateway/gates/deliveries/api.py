@@ -124,7 +124,7 @@ class DeliveryApi(ABC):
 
     @property
     def manual(self) -> str:
-        return f"docs/{self.name}.md"
+        return "docs/webhooks-ldn.md"
 
     @cached_property
     def deliveries(self) -> DeliveryRegistry:
