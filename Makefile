@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 TESTS ?= tests
-# Processes of the tests: two more than there are cores, because tests wait for half of their time.
-WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
+# Processes of the tests: four more than there are cores, because most of a test is waiting.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 4)))
 # The tests of a change: since this commit, with what is not committed.
 SINCE ?= HEAD
 # Tests write and sync thousands of small files: in memory, where there is room.
