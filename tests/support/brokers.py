@@ -103,8 +103,10 @@ class Mosquitto:
                 while probe.recv(1024):
                     pass
 
-    def publish(self, *messages: tuple[str, str | bytes], retain: bool = False, port: int | None = None) -> None:
-        """Publishes and returns when the broker has acknowledged all.
+    def publish(
+        self, *messages: tuple[str, str | bytes], retain: bool = False, port: int | None = None, qos: int = 1
+    ) -> None:
+        """Publishes and returns when the broker has acknowledged all; with QoS 0, when all were sent.
 
         port: of another listener. Raises AssertionError when the broker hangs up or takes too long.
         """
@@ -112,7 +114,7 @@ class Mosquitto:
         client.max_inflight_messages_set(0)
         client.connect("127.0.0.1", port or self.port)
         try:
-            sent = [client.publish(topic, payload, qos=1, retain=retain) for topic, payload in messages]
+            sent = [client.publish(topic, payload, qos=qos, retain=retain) for topic, payload in messages]
             deadline = time.monotonic() + PUBLISH_TIMEOUT_S
             while not all(message.is_published() for message in sent):
                 assert client.loop(0.1) == 0 and time.monotonic() < deadline, "the broker does not take the messages"
