@@ -11,7 +11,7 @@ from pathlib import Path
 from lamplighter.adapters.mqtt.overlaps import loops, overlaps
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.options import config_file
+from lamplighter.gateway.cli.options import add_assignments, config_file
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.service.configuration import Configuration, RefusedConfigurationError
@@ -28,11 +28,12 @@ REPLAYED_BYTES_MAX = 2 * 1024 * 1024
 def add_check_command(command: Adder) -> None:
     check = command("check", _check)
     check.add_argument("--json", action="store_true", help="print faults and notes as JSON")
+    add_assignments(check)
 
 
 def _check(options: argparse.Namespace) -> int:
     try:
-        configuration, found = check_configuration(options)
+        configuration, found = check_configuration(options, options.assigned)
         applications, unreadable = _applications(configuration)
         if unreadable:
             raise ConfigurationError("\n".join(f"stored application {name}: {it}" for name, it in unreadable.items()))
@@ -86,14 +87,16 @@ def _unknown_names(
     return [line for one in applications for line in directory.warnings(one.name, application_texts(one))]
 
 
-def check_configuration(options: argparse.Namespace) -> tuple[Configuration, MachineFindings]:
+def check_configuration(
+    options: argparse.Namespace, assigned: Sequence[str] = ()
+) -> tuple[Configuration, MachineFindings]:
     """The configuration and the machine, as the service's user finds them. Raises ConfigurationError, which names all
-    faults, one a line."""
+    faults, one a line. assigned: as of `read_settings`."""
     config = config_file(options)
     stored = credential_names()
     with UnitView.of(config, GATEWAY).eyes():
         try:
-            configuration = Configuration.read(config, options.data)
+            configuration = Configuration.read(config, options.data, assigned)
         except RefusedConfigurationError as error:
             raise ConfigurationError("\n".join([str(error), *error.faults])) from error
         found = preflight(configuration.settings, config, configuration.data, stored=stored)

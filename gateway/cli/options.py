@@ -55,6 +55,18 @@ def complete_names(argument: argparse.Action, kind: str) -> None:
     setattr(argument, NAMES_OF, kind)
 
 
+def add_assignments(parser: argparse.ArgumentParser) -> None:
+    """Declares `--set`."""
+    parser.add_argument(
+        "--set",
+        dest="assigned",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting instead of that of the file, such as mqtt.host=127.0.0.1; repeatable",
+    )
+
+
 def add_json(parser: argparse._ActionsContainer, what: str, *, below: bool = False) -> None:
     """Declares `--json`. what: is printed; below: whether the command above this one has the option, too."""
     default = argparse.SUPPRESS if below else False

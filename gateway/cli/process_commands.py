@@ -17,7 +17,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.addresses import Addresses, local_url
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.options import config_file
+from lamplighter.gateway.cli.options import add_assignments, config_file
 from lamplighter.gateway.log.writer import Recovery
 from lamplighter.gateway.service.adapter_process import AdapterConfiguration, ended_by_signals, serve
 from lamplighter.gateway.service.configuration import Configuration
@@ -41,23 +41,12 @@ def add_process_commands(command: Adder) -> None:
     run.add_argument(
         "--all", action="store_true", help="also run the adapters that the settings enable in this process"
     )
-    _add_assignments(run)
+    add_assignments(run)
     for spec in ADAPTERS:
-        _add_assignments(command(spec.name, partial(_adapter, spec)))
+        add_assignments(command(spec.name, partial(_adapter, spec)))
     demo = command("demo", _demo)
     demo.add_argument("--for", dest="seconds", type=float, help="stop after this number of seconds")
     demo.add_argument("--no-browser", action="store_true", help="do not open the web page")
-
-
-def _add_assignments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--set",
-        dest="assigned",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting instead of that of the file, such as mqtt.host=127.0.0.1; repeatable",
-    )
 
 
 def _configuration(options: argparse.Namespace) -> Configuration:

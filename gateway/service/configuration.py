@@ -38,7 +38,7 @@ class Configuration:
     folder: where mapping/ and apps/ are; unread: the file that this process may not read and so did not check, empty if
     there is none; mapping, resource_rules: the rules of mapping/ for MQTT and for the other adapters; faults: of the
     SPARQL texts of applications and rules, which do not run. The others do, so a start only logs them, and `lamplighter
-    check` refuses. shapes: None if no update is checked against any.
+    check` refuses. shapes: None if no update is checked against any; options: of a command that reads the same.
     """
 
     settings: Settings
@@ -50,6 +50,7 @@ class Configuration:
     resource_rules: ResourceRules = field(default_factory=ResourceRules)
     faults: Sequence[str] = ()
     shapes: ShapeSources | None = None
+    options: Sequence[str] = ()
 
     @classmethod
     def read(cls, config: Path | None, data: Path | None, assigned: Sequence[str] = ()) -> Configuration:
@@ -91,5 +92,7 @@ class Configuration:
                     text = read_text(config)
                     refused = [with_places(config, text, one) for one in refused]
             raise RefusedConfigurationError(refused, faults)
+        options = [f"--set={text}" for text in assigned]
+        options += [f"--{name}={path}" for name, path in (("config", config), ("data", data)) if path is not None]
         data = data or folder / settings.gateway.data
-        return cls(settings, folder, data, applications, unread, rules.mqtt, rules.resources, faults, shapes)
+        return cls(settings, folder, data, applications, unread, rules.mqtt, rules.resources, faults, shapes, options)

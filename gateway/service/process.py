@@ -40,6 +40,7 @@ from lamplighter.gateway.service.adapter_process import (
     stop_on_signals,
 )
 from lamplighter.gateway.service.configuration import Configuration
+from lamplighter.gateway.service.settings_check import SettingsCheck
 from lamplighter.gateway.service.supervision import GatewayService, Reread, warn_of_quotas
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import Supervisor, mark_lines
@@ -196,6 +197,7 @@ async def _serve(
     settings = configuration.settings
     mapping = MappingRequests(runner, configuration.folder / "mapping")
     messages = MessageRequests(runner, mapping)
+    checking = SettingsCheck(configuration.options)
     send_budget = SendBudget(settings.websocket.unsent_bytes_max)
     context = ApiContext(
         runner,
@@ -223,6 +225,7 @@ async def _serve(
                 *gates.routes,
                 mapping.route,
                 *messages.routes,
+                checking.route,
                 *(route for door in api_list for route in door.routes()),
             ],
             prefix=gates.prefix,
@@ -260,6 +263,7 @@ def _about(settings: Settings, subscribe_at: str, api_list: Iterable[Api]) -> st
         ("/names", "names that people gave to devices, their parts and rooms: ?kind=, ?search="),
         ("/log", "records of the change log: ?last=N, ?from=SEQ&to=SEQ, ?after=SEQ&wait=S"),
         ("/mapping/try", "what mapping rules make of a message (POST)"),
+        ("/settings/check", "what `lamplighter check` says of the files of this gateway"),
         ("/explain", "why an actuator was switched: ?actuation=<IRI>; ?last=N lists the newest actuations"),
         ("/backup", "backup of dataset and state in one file; POST it to /restore to restore it"),
     ]

@@ -221,6 +221,7 @@ class Hostile:
             f"/explain?{random.choice(('actuation', 'last', 'at'))}={random.choice((odd, number, '%3Cx%3E'))}",
             f"/query?query={quote(query)}&at={random.choice((number, '2026-01-01T00:00:00Z', odd))}",
             f"/devices/{odd}",
+            f"/settings/check{random.choice(('', odd))}",
         )
         written = (
             (f"/devices/{random.choice(('actuator/', ''))}{odd}", {"action": "set", "state": self.value()}),

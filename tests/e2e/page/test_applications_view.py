@@ -1,4 +1,4 @@
-"""The views Applications and Backup: what acts by itself is put, changed and removed; data are saved and restored."""
+"""The views Applications and System: what acts by itself is put, changed and removed; data are saved and restored."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_template_is_filled_in_tried_and_switched_on(browser: Browser, house: 
 
 def test_a_backup_is_restored_after_two_questions(browser: Browser, empty: Site, amounts: Amounts) -> None:
     empty.gateway.update("INSERT DATA { <http://e/before> a <http://e/Kept> }")
-    open_view(browser, empty.at("system"), "Backup")
+    open_view(browser, empty.at("system"), "System")
     link = browser.run("const it = document.querySelector('a.button'); return [it.href, it.download]")
     assert link[0] == f"{empty.gateway.http_url}/backup" and link[1].startswith("lamplighter-")
     taken = (
@@ -166,3 +166,18 @@ def test_a_backup_is_restored_after_two_questions(browser: Browser, empty: Site,
     has(browser, "[role=status]", "Restored")
     assert browser.run("return sent") == 1
     assert empty.gateway.rows(asked)
+
+
+def test_the_settings_are_checked(browser: Browser, site: Site, amounts: Amounts) -> None:
+    broken = site.gateway.config.parent / "mapping" / "broken.toml"
+    open_view(browser, site.at("system"), "System")
+    press_button(browser, "Check the settings")
+    has(browser, "[role=status]", "The gateway starts with these settings.")
+    broken.write_text("[[stream]]\ntopic = 'a/<img src=x>'\n")
+    try:
+        press_button(browser, "Check the settings")
+        has(browser, "[role=status]", "does not start")
+        has(browser, ".findings", "broken.toml")
+        looked_at(browser, "settings-checked", amounts)
+    finally:
+        broken.unlink()

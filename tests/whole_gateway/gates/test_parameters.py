@@ -246,6 +246,7 @@ OTHERS = [
     ("GET", "/subscribe/a/b?query=x", 400, "query"),
     ("GET", "/log?last=1&after=1", 400, "after"),
     ("GET", "/delayed?limit=1&characters=10", 200, ""),
+    ("GET", "/settings/check?config=/etc/passwd", 400, "config"),
     ("GET", "/page/query.json?query=ASK%7B%7D&format=csv", 400, "format"),
     ("POST", "/inbox/?colour=red", 400, "colour"),
     ("POST", "/mcp?session=1", 400, "session"),

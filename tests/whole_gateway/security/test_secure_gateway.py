@@ -337,6 +337,7 @@ def test_a_client_that_is_no_operator_gets_no_details(gateway: SecureGateway, fu
         ("GET", "/log"),
         ("GET", "/messages?device=a"),
         ("POST", "/mapping/try"),
+        ("GET", "/settings/check"),
         ("GET", "/devices"),
         ("GET", "/devices/zigbee2mqtt/0x1"),
         ("POST", "/devices/zigbee2mqtt/0x1"),

@@ -12,7 +12,7 @@ export const de = {
     "view.history": "Verlauf",
     "view.logbook": "Logbuch",
     "view.applications": "Anwendungen",
-    "view.system": "Sicherung",
+    "view.system": "System",
 
     "shell.title": "{view} · Lamplighter",
     "shell.views": "Ansichten",
@@ -464,6 +464,12 @@ export const de = {
     "system.word": "ersetzen",
     "system.wordLabel": "Wort",
     "system.replace": "Alle Daten ersetzen",
+    "system.settings": "Einstellungen",
+    "system.settingsText": "Liest Einstellungen, Regeln und Anwendungen, wie sie jetzt in den Dateien stehen, und probiert die Ports, wie der nächste Start.",
+    "system.check": "Einstellungen prüfen",
+    "system.checking": "Wird geprüft…",
+    "system.valid": "Das Gateway startet mit diesen Einstellungen.",
+    "system.invalid": "Mit diesen Einstellungen startet das Gateway nicht:",
     "system.restored": "Wiederhergestellt: {removed} Quads entfernt, {added} hinzugefügt.",
 
     "templates.motion-light": "Ein Licht bei Bewegung einschalten, und aus, wenn eine Weile niemand kam",

@@ -12,7 +12,7 @@ export const en = {
     "view.history": "History",
     "view.logbook": "Logbook",
     "view.applications": "Applications",
-    "view.system": "Backup",
+    "view.system": "System",
 
     "shell.title": "{view} · Lamplighter",
     "shell.views": "Views",
@@ -464,6 +464,12 @@ export const en = {
     "system.word": "replace",
     "system.wordLabel": "Word",
     "system.replace": "Replace all data",
+    "system.settings": "Settings",
+    "system.settingsText": "Reads the settings, rules and applications as they are in the files now, and tries the ports, as the next start would.",
+    "system.check": "Check the settings",
+    "system.checking": "Checking…",
+    "system.valid": "The gateway starts with these settings.",
+    "system.invalid": "The gateway does not start with these settings:",
     "system.restored": "Restored: {removed} quads removed, {added} added.",
 
     "templates.motion-light": "Switch a light on with motion, and off when nobody came for a while",

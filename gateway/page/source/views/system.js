@@ -1,10 +1,10 @@
-// The backup: downloaded, and restored after two questions.
+// The backup: downloaded, and restored after two questions. The check of the settings.
 import { useRef, useState } from "preact/hooks";
 
 import { Asking } from "../asking.js";
 import { request, session, top } from "../gateway.js";
 import { html } from "../html.js";
-import { Head } from "../parts.js";
+import { Failure, Head } from "../parts.js";
 import { bytes, cut } from "../terms.js";
 import { t } from "../texts.js";
 
@@ -38,11 +38,33 @@ function Restoring() {
     </section>`;
 }
 
+function Checking() {
+    const [found, setFound] = useState(null), [error, setError] = useState(null), [waiting, setWaiting] = useState(false);
+    const check = async () => {
+        setWaiting(true);
+        setFound(null);
+        setError(null);
+        try {
+            setFound(await (await request("settings/check")).json());
+        } catch (failure) {
+            setError(failure);
+        }
+        setWaiting(false);
+    };
+    const lines = found ? [...found.faults, ...found.notes] : [];
+    return html`<section class="item"><h2>${t("system.settings")}</h2><p>${t("system.settingsText")}</p>
+        <div class="actions"><button disabled=${waiting} onClick=${check}>${t(waiting ? "system.checking" : "system.check")}</button></div>
+        <${Failure} error=${error} />
+        ${found ? html`<p role="status">${t(found.valid ? "system.valid" : "system.invalid")}</p>` : null}
+        ${lines.length ? html`<ul class="findings">${lines.map((line) => html`<li><bdi>${line}</bdi></li>`)}</ul>` : null}
+    </section>`;
+}
+
 export function System() {
     const name = `lamplighter-${new Date().toISOString().slice(0, 10)}.backup`;
     return html`<${Head} title=${t("view.system")} />
         ${session.operator ? html`<div class="list">
             <section class="item"><h2>${t("system.backup")}</h2><p>${t("system.backupText")}</p>
                 <div class="actions"><a class="button" href=${`${top}backup`} download=${name}>${t("system.download")}</a></div></section>
-            <${Restoring} /></div>` : html`<p class="empty">${t("parts.operator")}</p>`}`;
+            <${Restoring} /><${Checking} /></div>` : html`<p class="empty">${t("parts.operator")}</p>`}`;
 }
