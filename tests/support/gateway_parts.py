@@ -7,7 +7,7 @@ import errno
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from tests.support.event_loops import until
 from tests.support.forks import forks, forks_gone
 
 TIMEOUT_S = 120.0  # only a test that hangs waits this long
+_PAUSES = ("log.maintenance.PAUSE_S", "loop.history_keeper.PAUSE_S", "loop.history_keeper.NEXT_S")
 START = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)
 CLIENT = Cause("http", "test")
 
@@ -138,12 +139,14 @@ def recovered(
 @asynccontextmanager
 async def running(runner: Runner, *, orderly: bool = False) -> AsyncIterator[Runner]:
     """A recovered Runner at work; ends as a killed process does, with nothing written, or orderly. Its log is closed
-    then. The log keeper takes its turns when the test says so: one that came by itself after a second would find a
-    test on a slow machine in the middle of what it does to the files."""
+    then. The keepers of log and history take their turns when the test says so: one that came by itself after a second
+    would find a test on a slow machine in the middle of what it does to the files."""
     before = forks()
     task = asyncio.create_task(runner.run())
     try:
-        with mock.patch("lamplighter.gateway.log.maintenance.PAUSE_S", 24 * 3600.0):
+        with ExitStack() as pauses:
+            for name in _PAUSES:
+                pauses.enter_context(mock.patch(f"lamplighter.gateway.{name}", 24 * 3600.0))
             async with asyncio.timeout(TIMEOUT_S):
                 await idle(runner)
                 yield runner

@@ -20,7 +20,7 @@ from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.rdf_bodies import RdfBodies
 from tests.support.forks import forks, no_forks
 from tests.support.hostile_texts import DEEP, LAUGHS, RDF
-from tests.support.running_gateway import http, rows, running_gateway, until, update
+from tests.support.running_gateway import http, rows, running_gateway, until, until_it_is, update
 from tests.support.secure_gateway import SecureGateway
 
 XML = "application/rdf+xml"
@@ -111,8 +111,11 @@ async def test_documents_that_wait_are_few_and_updates_go_on_beside_them(
         async def refused() -> bool:
             return sum(task.done() for task in sent) == count - rdf_bodies.WAITING_MAX
 
+        async def parsing() -> int:
+            return len(forks())
+
         await until(refused)
-        assert len(forks()) == rdf_bodies.AT_ONCE_MAX
+        await until_it_is(parsing, rdf_bodies.AT_ONCE_MAX)
         for number in range(5):
             assert (await update(at, f"INSERT DATA {{ <http://x> <http://p> {number} }}")).status == 200
         (tmp_path / "go on").touch()
