@@ -54,6 +54,12 @@ def settings() -> Settings:
     return msgspec.convert(tomllib.loads(SETTINGS.read_text()), Settings)
 
 
+def test_units_name_pages_that_the_package_has() -> None:
+    for path in UNITS.iterdir():
+        for page in re.findall(r"^Documentation=file:///usr/share/doc/lamplighter/(.*)$", path.read_text(), re.M):
+            assert (ROOT / "docs" / page).is_file(), f"{path.name}: {page}"
+
+
 def test_systemd_has_nothing_to_say_about_the_units() -> None:
     files = [path for path in UNITS.iterdir() if path.suffix in (".service", ".socket", ".target", ".timer")]
     assert len(files) == 10
