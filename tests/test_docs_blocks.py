@@ -59,6 +59,7 @@ EXECUTED = {
     "docs/choose-interface.md": ("tests/examples/test_interfaces_document.py", "tests/e2e/test_browsers.py"),
     "docs/ldn.md": ("tests/examples/test_webhooks_document.py",),
     "docs/library.md": ("tests/examples/test_library_document.py",),
+    "docs/query-classes.md": ("tests/examples/test_query_classes_document.py",),
     "docs/language-models.md": ("tests/examples/test_mcp_document.py",),
     "docs/mqtt-tls.md": ("tests/e2e/test_mqtt_tls_document.py",),
     "docs/ngsi-ld.md": ("tests/examples/test_ngsild_document.py",),
