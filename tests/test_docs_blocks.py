@@ -89,7 +89,6 @@ OTHER_PROGRAMS = {
     "coap-client-notls": "run in tests/trials and tests/e2e",
     "coap-server-notls": "run in tests/trials and tests/e2e",
     "curl": "run in tests/test_docs.py and by the tests of security.md and changes.md; the paths are checked here",
-    "grep": "shows lines of an output",
     "install": "run in tests/e2e/test_recipes.py",
     "journalctl": "needs systemd",
     "mkdir": "makes a folder",

@@ -1,4 +1,4 @@
-"""docs/inference-shapes.md says what is so: its example prints what is shown, and a gateway with its files refuses as shown."""
+"""docs/inference-shapes.md, shapes: the example prints what is shown, and a gateway with its files refuses as shown."""
 
 from __future__ import annotations
 
