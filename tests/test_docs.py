@@ -245,7 +245,6 @@ def test_modules_that_architecture_names_are_there() -> None:
             # Files that the reader makes.
             readers = document.name in (
                 "applications.md",
-                "choose-interface.md",
                 "language-models.md",
             ) and name.startswith("apps/")
             assert readers or (ROOT / name).exists(), f"{document.name}: {name}"

@@ -110,7 +110,7 @@ class ReEvaluations:
                 f"each commit that touches this query would have the store evaluate it again, for {more} ms; of the "
                 f"{room} ms for all that it evaluates so (two fifths of limits.evaluation_ms_max = {self.limit_ms}) "
                 f"this client uses {used}, and {free} are free; a client may use as much as it leaves; narrow the "
-                "query down, write it so that a plan follows it (docs/internals/engine.md), or end other subscriptions"
+                "query down, write it so that a plan follows it (docs/query-classes.md), or end other subscriptions"
             )
 
     def _shares(self, asked: Iterable[ReEvaluated]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 import subprocess
@@ -17,10 +18,11 @@ from tests.support.commands import TIMEOUT_S, command
 from tests.support.components import require_command
 from tests.support.gateway_process import GatewayProcess
 from tests.support.places import ROOT
+from tests.support.running_gateway import rows, running_gateway, update
 
 DOCUMENT = (ROOT / "docs" / "sepa.md").read_text()
 PLAIN, SECURE = re.findall(r"```js\n(.*?)```", DOCUMENT, re.S)
-[CONSOLE] = re.findall(r"```console\n(.*?)```", DOCUMENT, re.S)
+MOVE, CONSOLE = re.findall(r"```console\n(.*?)```", DOCUMENT, re.S)
 HOST, CODE = "gateway.local", "7K2M-XW4P"
 
 
@@ -46,6 +48,21 @@ def code_of(gateway: SecureGateway, name: str, graph: str) -> str:
     done = command("clients", "code", name, *wanted, "--config", gateway.config)
     code, *_ = re.findall(r"\b[0-9A-Z]{4}-[0-9A-Z]{4}\b", done.stdout)
     return str(code)
+
+
+async def test_a_dataset_is_moved(tmp_path: Path) -> None:
+    fetch, load, shown = MOVE.splitlines()
+    triples = "<http://example.org/lamp/1> a <http://example.org/Lamp> ; <http://example.org/state> 'ON'"
+    async with running_gateway(tmp_path / "old") as old, running_gateway(tmp_path / "new") as new:
+        assert (await update(old, f"INSERT DATA {{ {triples} }}")).status == 200
+        line = shlex.split(fetch.removeprefix("$ ").replace("http://endpoint.example/query", old.query))
+        line[0] = require_command(line[0])
+        await asyncio.to_thread(subprocess.run, line, check=True, timeout=TIMEOUT_S, cwd=tmp_path)
+        words = shlex.split(load.removeprefix("$ lamplighter "))
+        url = new.query.removesuffix("/query")
+        done = await asyncio.to_thread(command, *words, "--url", url, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, shown + "\n")
+        assert len(await rows(new, "SELECT ?o { ?s ?p ?o }")) == 2
 
 
 def test_a_program_for_plain_mode(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""docs/shacl.md says what is so: its example prints what is shown, and a gateway with its files refuses as shown."""
+"""docs/inference-shapes.md, shapes: the example prints what is shown, and a gateway with its files refuses as shown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from tests.support.places import ROOT
 from tests.support.running_gateway import rows, running_gateway, update
 
-DOCUMENT = (ROOT / "docs" / "shacl.md").read_text()
+DOCUMENT = (ROOT / "docs" / "inference-shapes.md").read_text().partition("\n## Validate updates\n")[2]
 BAD = "PREFIX : <http://example.org/> INSERT DATA { :desk a :Lamp ; :level 101 }"
 GOOD = "PREFIX : <http://example.org/> INSERT DATA { :desk a :Lamp ; :level 100 }"
 
@@ -26,7 +26,7 @@ def test_the_example_prints_what_is_shown() -> None:
     [(code, shown)] = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", DOCUMENT, re.S)
     printed = StringIO()
     with redirect_stdout(printed):
-        exec(compile(code, "docs/shacl.md", "exec"), {})
+        exec(compile(code, "docs/inference-shapes.md", "exec"), {})
     assert printed.getvalue().rstrip() == shown.rstrip()
 
 
