@@ -57,7 +57,6 @@ EXECUTED = {
     "docs/home.md": ("tests/trials/test_new_house.py",),
     "docs/inference-shapes.md": ("tests/examples/test_inference_document.py",),
     "docs/choose-interface.md": ("tests/examples/test_interfaces_document.py", "tests/e2e/test_browsers.py"),
-    "docs/ldn.md": ("tests/examples/test_webhooks_document.py",),
     "docs/library.md": ("tests/examples/test_library_document.py",),
     "docs/language-models.md": ("tests/examples/test_mcp_document.py",),
     "docs/mqtt-tls.md": ("tests/e2e/test_mqtt_tls_document.py",),
