@@ -271,7 +271,9 @@ JOB: Mapping[str, Edit] = {
         ('_RESULTS = """\n', "toys | toy | readings by gateway\n    gw | gw\n    gw count\n")
     ),
     "cloud_sync/fleet/jobs/commands.py": insert(('    "all": "all jobs",\n', '    "toy": "readings by gateway",\n')),
-    "docs/fleet-tables.md": insert(("| job | result | columns |\n| --- | --- | --- |\n", "| `toy` | `toys` | gw count |\n")),
+    "docs/fleet-tables.md": insert(
+        ("| job | result | columns |\n| --- | --- | --- |\n", "| `toy` | `toys` | gw count |\n")
+    ),
 }
 JOB_CHECK = """
 import argparse

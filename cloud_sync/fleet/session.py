@@ -84,7 +84,7 @@ DEFAULTS = {
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
 }
 
-# Replaces SETTINGS and DEFAULTS for small input on one machine. docs/internals/fleet-experiments.md has the measurements.
+# Replaces SETTINGS and DEFAULTS for small input on one machine, as measured in docs/internals/fleet-experiments.md.
 SMALL = {
     # One compiler, which is cheap and makes slower code, and no threads of a parallel collector.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
