@@ -273,7 +273,9 @@ JOB: Mapping[str, Edit] = {
         ('_RESULTS = """\n', "toys | toy | readings by gateway\n    gw | gw\n    gw count\n")
     ),
     "cloud_sync/fleet/jobs/commands.py": insert(('    "all": "all jobs",\n', '    "toy": "readings by gateway",\n')),
-    "docs/fleet.md": insert(("lake folder.\n", "\n### toy\n\nThe columns `gw` and `count`.\n")),
+    "docs/fleet-tables.md": insert(
+        ("| job | result | columns |\n| --- | --- | --- |\n", "| `toy` | `toys` | gw count |\n")
+    ),
 }
 JOB_CHECK = """
 import argparse
@@ -297,7 +299,7 @@ add_commands(parser.add_subparsers())
 assert results_of(parser.parse_args(["jobs", "toy", "lake"]).job) == ("toys",)
 for result in RESULTS.values():
     assert hasattr(Analysis, result.name) and result.job in JOBS, result.name
-    assert f"\\n### {result.job}\\n" in Path("docs/fleet.md").read_text(), result.job
+    assert f"\\n| `{result.job}` | " in Path("docs/fleet-tables.md").read_text(), result.job
 print("works")
 """
 

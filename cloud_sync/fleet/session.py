@@ -84,7 +84,7 @@ DEFAULTS = {
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
 }
 
-# Replaces SETTINGS and DEFAULTS for small input on one machine. docs/fleet.md has the measurements.
+# Replaces SETTINGS and DEFAULTS for small input on one machine, as measured in docs/internals/fleet-experiments.md.
 SMALL = {
     # One compiler, which is cheap and makes slower code, and no threads of a parallel collector.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
@@ -99,7 +99,7 @@ SMALL = {
 ROWS_SMALL = 50_000
 
 # Records or readings up to which `--engine auto` chooses DuckDB, which was measured up to here. Spark was not cheaper
-# where both were measured, up to 765,624 (`python -m benchmarks.fleet_engines`; docs/fleet-one-machine.md).
+# where both were measured, up to 765,624 (`python -m benchmarks.fleet_engines`; docs/internals/fleet-experiments.md).
 ROWS_LOCAL = 2_000_000
 
 

@@ -26,7 +26,7 @@ async def test_the_requests_are_answered_as_shown(tmp_path: Path) -> None:
 async def answered_as_shown(tmp_path: Path, receiver: HttpReceiver) -> None:
     blocks = re.findall(r"```console\n(.*?)```", DOCUMENT, re.S)
     calls = [call for block in blocks for call in re.findall(r"^\$ (curl .*)\n(.*)$", block, re.M)]
-    assert len(calls) == 10
+    assert len(calls) == 9
     [notification] = re.findall(r"```json\n(.*?)\n```", DOCUMENT, re.S)
     subscriptions = {"enabled": True, "networks": ["127.0.0.0/8"], "ports": []}
     ngsild = {"enabled": True, "subscriptions": subscriptions}

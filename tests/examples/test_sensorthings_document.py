@@ -35,7 +35,7 @@ def calls() -> Iterator[tuple[str, str]]:
 async def test_the_requests_are_answered_as_shown(tmp_path: Path) -> None:
     require_command("curl")
     found = list(calls())
-    assert len(found) == 6
+    assert len(found) == 5
     async with running_gateway(tmp_path, sensorthings={"enabled": True}) as at:
         assert (await update(at, SMALL_HOUSE)).status == 200
         place = at.query.removeprefix("http://").removesuffix("/query")

@@ -1,4 +1,4 @@
-"""docs/webhooks-ldn.md and docs/ldn.md: their receiver and their commands work at a gateway with their settings."""
+"""docs/webhooks-ldn.md: its receiver and its commands work at a gateway with its settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.components import require_command
 from tests.support.places import ROOT
 from tests.support.running_gateway import running_gateway
 
-WEBHOOKS, LDN = ((ROOT / "docs" / name).read_text() for name in ("webhooks-ldn.md", "ldn.md"))
+WEBHOOKS, _, LDN = (ROOT / "docs" / "webhooks-ldn.md").read_text().partition("\n## Linked Data Notifications\n")
 
 
 def settings(document: str) -> dict[str, dict[str, object]]:
@@ -88,7 +88,7 @@ async def test_commands_of_ldn_do_what_is_said(tmp_path: Path, capsys: pytest.Ca
         found = await run(notifications, addresses, tmp_path)
         assert columns(found) == columns(LDN.partition(notifications)[2].partition("```")[0])
         names: dict[str, Callable[[str], Awaitable[None]]] = {}
-        exec(compile(program, "ldn.md", "exec"), names)
+        exec(compile(program, "webhooks-ldn.md", "exec"), names)
         await names["main"](addresses.page)
         expected = printed.replace("http://127.0.0.1:8000/", addresses.page)
         assert sorted(capsys.readouterr().out.splitlines()) == sorted(expected.splitlines())

@@ -1,6 +1,6 @@
 """A standalone Spark cluster of the pyspark distribution on loopback, and `spark-submit` to it.
 
-Ports are chosen by the kernel. The driver's Python has the packages that docs/fleet-cluster.md lists and no others, and
+Ports are chosen by the kernel. The driver's Python has the packages that docs/fleet.md lists and no others, and
 the executors have no Python at all.
 """
 

@@ -12,7 +12,7 @@ from tests.support.gateway_process import wait_for
 from tests.trials.reader import Page, Reader
 
 DEVICES, CHANGE_LOG = Page("docs/mqtt-devices.md"), Page("docs/change-log.md")
-SYNC, FLEET = Page("docs/ship.md"), Page("docs/fleet.md")
+SYNC, FLEET, TABLES = Page("docs/ship.md"), Page("docs/fleet.md"), Page("docs/fleet-tables.md")
 
 
 @pytest.mark.fleet
@@ -44,6 +44,6 @@ def test_a_researcher_gets_the_history_of_a_gateway_as_a_table(reader: Reader, b
         assert "landed" in reader.run(land)
     for job in ("ingest lake", "silver lake"):
         reader.run(FLEET.command(f"lamplighter-fleet {job}"))
-    program = FLEET.block("python", "import duckdb").replace("duckdb.sql(", "print(duckdb.sql(").rstrip()
+    program = TABLES.block("python", "import duckdb").replace("duckdb.sql(", "print(duckdb.sql(").rstrip()
     reader.write("analysis.py", f"{program}.fetchall())\n")
     assert "2, 20.75" in reader.run("python analysis.py")

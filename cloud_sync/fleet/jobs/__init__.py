@@ -3,7 +3,7 @@
 Jobs: aggregates, anomalies, clocks, dead_sensors, fleet_health, gaps, lamps, reactions. analysis: all jobs over one
 set of tables, with shared intermediate results; results: their names, Parquet and CSV; texts: rows as text; commands:
 `lamplighter-fleet jobs`. *Readings* is the table observations with the times of `clocks.with_times`. Times, hours and
-days are in UTC. docs/fleet.md explains each job with a query.
+days are in UTC. docs/fleet-tables.md has the columns of each.
 """
 
 from lamplighter.cloud_sync.fleet.jobs.commands import add_commands

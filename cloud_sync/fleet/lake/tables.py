@@ -1,4 +1,4 @@
-"""The tables of the lake: their columns as DDL, and how to read them. docs/fleet.md describes each column."""
+"""The tables of the lake: their columns as DDL, and how to read them. docs/fleet-tables.md describes them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def table(lake: Lake, name: str) -> Batches:
 
 
 def read(spark: SparkSession, lake: Lake, name: str) -> DataFrame:
-    """A table as docs/fleet.md describes it; without rows if it has not been made yet."""
+    """A table as docs/fleet-tables.md describes it; without rows if it has not been made yet."""
     frame = table(lake, name).frame(spark)
     return health_of_parts(frame) if name == "gateway_health" else frame
 

@@ -33,7 +33,7 @@ DAYS_MAX = 92
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """Rows have the columns of their results (docs/fleet.md), except as listed here.
+    """Rows have the columns of their results (docs/fleet-tables.md), except as listed here.
 
     as_of: the time up to which silence was measured; since, until: the first and last hour with a reading; gateways:
     worst first; by_health, by_quality: numbers of gateways; gap_streams: of uptime, the streams with the longest

@@ -1,5 +1,5 @@
 """The commands on a standalone cluster by `spark-submit`, with the package of `lamplighter-fleet package`, as in
-docs/fleet-cluster.md."""
+docs/fleet.md."""
 
 import json
 import shutil

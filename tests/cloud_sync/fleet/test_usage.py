@@ -160,7 +160,7 @@ def test_a_master_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_commands_are_declared_without_libraries_that_only_some_of_them_need() -> None:
-    """The driver of a cluster needs only what docs/fleet-cluster.md lists."""
+    """The driver of a cluster needs only what docs/fleet.md lists."""
     script = (
         "import sys; from lamplighter.cloud_sync.fleet.__main__ import parser; parser(); "
         "heavy = ('pyoxigraph', 'pyspark', 'pyarrow', 'fsspec', 'matplotlib', 'deltalake'); "

@@ -1,4 +1,4 @@
-"""The commands of docs/fleet-one-machine.md, one after the other, print what the page shows."""
+"""The commands of docs/fleet.md for one machine, one after the other, print what the page shows."""
 
 import re
 import shlex
@@ -13,9 +13,10 @@ _NUMBER = re.compile(r"[0-9a-f]{8}\b|\d+(\.\d+)? MB")
 
 
 def _shown() -> list[tuple[list[str], list[str]]]:
-    """Each command of the page that needs no Spark, with the lines that the page shows behind it."""
+    """Each command of the section that needs no Spark, with the lines that the page shows behind it."""
+    [section] = re.findall(r"^## One machine$(.*?)^## ", (ROOT / "docs/fleet.md").read_text(), re.M | re.S)
     found: list[tuple[list[str], list[str]]] = []
-    for block in re.findall(r"^```console\n(.*?)^```$", (ROOT / "docs/fleet-one-machine.md").read_text(), re.M | re.S):
+    for block in re.findall(r"^```console\n(.*?)^```$", section, re.M | re.S):
         for line in block.splitlines():
             if line.startswith("$ "):
                 found.append((shlex.split(line[2:], comments=True), []))

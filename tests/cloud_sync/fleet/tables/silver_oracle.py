@@ -317,7 +317,7 @@ def of_duckdb(segments: Iterable[Path], streams: Rows) -> dict[str, Rows]:
 
 
 def of_lake(lake: Lake, name: str) -> Rows:
-    """A table of the lake as it is in its files, read by DuckDB as docs/fleet.md says."""
+    """A table of the lake as it is in its files, read by DuckDB as docs/fleet-tables.md says."""
     files = [
         lake.path(batches.name, file)
         for batches in [tables.table(lake, name)]

@@ -342,7 +342,7 @@ def test_compaction_leaves_the_tables_as_they_are_in_fewer_files(
 
 
 def test_documented_queries_find_something(spark: SparkSession, silver_lake: Built) -> None:
-    text = (ROOT / "docs" / "fleet.md").read_text()
+    text = (ROOT / "docs" / "fleet-tables.md").read_text()
     for name in ("bronze", *SILVER):
         tables.read(spark, silver_lake[1], name).createOrReplaceTempView(name)
     asked = set()
