@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.extras import pip_install
 
 # Of an adapter. It is also the kind of its causes.
 Kind = Literal["mqtt", "coap", "http-devices", "modbus"]
@@ -57,7 +58,7 @@ class AdapterSpec(NamedTuple):
     @property
     def cure(self) -> str:
         """What to do where the package is missing."""
-        return f"pip install 'lamplighter[{self.extra}]', or set enabled = false"
+        return f"{pip_install(self.extra)}, or set enabled = false"
 
     @property
     def reason(self) -> str:

@@ -10,7 +10,8 @@
 core: `Engine`, one update at a time; terms, delta: values; errors: the error tree; access: permissions by graph;
 term_bounds: limits of a term; networks: allowed addresses; pacing: rate limits and back-off; sharing: shares of
 clients; tables: results as text and HTML; work: the cost of an evaluation; slices: pauses in long work; log_events:
-events with fields, for the client and the other packages; rdflib: RDFLib's terms, results and graphs.
+events with fields, for the client and the other packages; extras: optional dependencies; rdflib: RDFLib's terms,
+results and graphs.
 Packages: sparql, store, matching, querying, updating, inference, shacl, change_log, protocol, client.
 
 Names are imported at first use, so that `engine.client` and `engine.change_log.codec` load no pyoxigraph.

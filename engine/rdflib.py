@@ -1,6 +1,6 @@
 """RDFLib beside the engine: terms, results and deltas in both directions, and a graph that follows a query.
 
-RDFLib is optional: ``pip install 'lamplighter[rdflib]'``. RDFLib 7 has neither triple terms nor literals with a base
+RDFLib is optional (the extra `rdflib`). RDFLib 7 has neither triple terms nor literals with a base
 direction; a term of these kinds is an UnsupportedRequestError.
 """
 
@@ -14,13 +14,15 @@ from typing import Any, Self
 
 import pyoxigraph as ox
 
+from lamplighter.engine.extras import pip_install
+
 try:
     import rdflib
     from rdflib.graph import DATASET_DEFAULT_GRAPH_ID
     from rdflib.query import Result
     from rdflib.term import Identifier
 except ImportError as missing:
-    raise ImportError("RDFLib is not installed; pip install 'lamplighter[rdflib]'") from missing
+    raise ImportError(f"RDFLib is not installed; {pip_install('rdflib')}") from missing
 
 from lamplighter.engine.core import Commit, Engine, QueryResult
 from lamplighter.engine.delta import QuadDelta

@@ -21,6 +21,7 @@ ALLOWED = {
         "ontology",
         "engine.client",
         "engine.errors",
+        "engine.extras",
         "engine.log_events",
         "engine.networks",
         "engine.pacing",
@@ -34,6 +35,7 @@ ALLOWED = {
         "engine.change_log",
         "engine.client",
         "engine.errors",
+        "engine.extras",
         "engine.log_events",
         "engine.networks",
         "engine.pacing",
@@ -51,7 +53,7 @@ STARTS_THE_DEMO = {"gateway/cli/process_commands.py"}
 
 ROOMS = {
     "engine": [
-        {"tables"},
+        {"extras", "tables"},
         {"errors", "log_events", "networks", "pacing", "sharing", "slices", "terms"},
         {"access", "delta", "term_bounds", "work"},
         {"store", "change_log"},

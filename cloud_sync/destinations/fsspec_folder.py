@@ -21,6 +21,7 @@ from lamplighter.cloud_sync.destinations.base import (
     readable,
 )
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.extras import pip_install
 
 _EXTRAS = {"s3": "sync-s3", "sftp": "sync-sftp", "ssh": "sync-sftp"}
 
@@ -33,7 +34,7 @@ def filesystem(protocol: str, url: str, options: dict[str, Any]) -> Any:
         kind = get_filesystem_class(protocol)
     except (ImportError, ValueError) as error:  # ValueError: no such protocol
         extra = _EXTRAS.get(protocol)
-        cure = f"pip install 'lamplighter[{extra}]'" if extra else "name a folder, or a URL with s3: or sftp:"
+        cure = pip_install(extra) if extra else "name a folder, or a URL with s3: or sftp:"
         raise ConfigurationError(f"{display_url(url)}: {error}; {cure}") from error
     with errors(display_url(url)):
         return kind(skip_instance_cache=True, **options)
@@ -134,7 +135,7 @@ def _options(url: str, options: dict[str, Any]) -> dict[str, Any]:
     try:
         import paramiko
     except ImportError as error:
-        raise ConfigurationError(f"{display_url(url)}: {error}; pip install 'lamplighter[sync-sftp]'") from error
+        raise ConfigurationError(f"{display_url(url)}: {error}; {pip_install('sync-sftp')}") from error
 
     class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
         def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subcommands import CommandParser
 from lamplighter.engine.errors import BusyError, GatewayError
+from lamplighter.engine.extras import pip_install
 
 _FLEET = "lamplighter.cloud_sync.fleet"
 # Modules with an `add_commands(subparsers)`, and their commands. The default `run` of a command is a function that
@@ -134,7 +135,7 @@ def _code(arguments: argparse.Namespace, run: Callable[[], int]) -> int:
         package = (error.name or "").partition(".")[0]
         if package not in _CLOUD:
             raise
-        said = f"{package} is not installed; pip install 'lamplighter[cloud]'"
+        said = f"{package} is not installed; {pip_install('cloud')}"
     except KeyboardInterrupt:
         return 130
     except Exception as error:

@@ -6,6 +6,7 @@ import asyncio
 
 from lamplighter.demo.street.street import free_port
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.extras import pip_install
 
 HOST = "127.0.0.1"
 
@@ -21,7 +22,7 @@ class EmbeddedBroker:
             from iotcore import Broker
         except ImportError as error:
             raise ConfigurationError(
-                "the demo needs an MQTT broker; pip install 'lamplighter[demo]' for an embedded one, or set mqtt.host"
+                f"the demo needs an MQTT broker; {pip_install('demo')} for an embedded one, or set mqtt.host"
             ) from error
         self.port = free_port()
         self._broker = Broker(port=self.port, listen=HOST)

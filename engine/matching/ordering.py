@@ -88,7 +88,9 @@ def without_window(node: Node, columns: Sequence[Variable]) -> tuple[Node, tuple
     if not node.order:
         raise Unsupported("LIMIT or OFFSET without ORDER BY")
     start, size = _integer(node.offset), _integer(node.limit)
-    if node.limit is None or start + size > ROWS_MAX:
+    if node.limit is None:
+        raise Unsupported("OFFSET without LIMIT")
+    if start + size > ROWS_MAX:
         raise Unsupported(f"LIMIT and OFFSET beyond row {ROWS_MAX}")
     # DISTINCT is between the window and the projection: duplicates go before rows are counted.
     project = node.node.node if isinstance(node.node, Distinct) else node.node

@@ -129,7 +129,6 @@ def _demo(options: argparse.Namespace) -> int:
         if error.name != "lamplighter.demo":
             raise
         raise ConfigurationError(
-            "the demo is not part of an installation on a gateway; pip install 'lamplighter[demo]' in a virtual "
-            "environment"
+            "the demo is not part of an installation on a gateway; run `make run` in a checkout of the sources"
         ) from error
     return asyncio.run(run_demo(options.config, options.data, options.seconds, browser=not options.no_browser))

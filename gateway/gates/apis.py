@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.extras import pip_install
 from lamplighter.gateway.gates.http.routes import Route
 from lamplighter.gateway.gates.outbox import SendBudget
 from lamplighter.gateway.gates.sse import ServerSentEvents
@@ -101,7 +102,7 @@ def _model_context(context: ApiContext) -> Api:
         from lamplighter.gateway.gates.mcp import ModelContext  # not above: see there
     except ImportError as missing:
         raise ConfigurationError(
-            f"[mcp] enabled = true needs a package that cannot be loaded: {missing}; pip install 'lamplighter[mcp]', "
+            f"[mcp] enabled = true needs a package that cannot be loaded: {missing}; {pip_install('mcp')}, "
             "or set enabled = false"
         ) from missing
     return ModelContext(context.runner, context.settings, context.applications, context.gatekeeper)

@@ -264,6 +264,8 @@ def _about(settings: Settings, subscribe_at: str, api_list: Iterable[Api]) -> st
         ("/log", "records of the change log: ?last=N, ?from=SEQ&to=SEQ, ?after=SEQ&wait=S"),
         ("/mapping/try", "what mapping rules make of a message (POST)"),
         ("/settings/check", "what `lamplighter check` says of the files of this gateway"),
+        ("/history", "past values of a reading: ?name=<name>&since=24h"),
+        ("/logbook", "what happened, in words: ?last=N"),
         ("/explain", "why an actuator was switched: ?actuation=<IRI>; ?last=N lists the newest actuations"),
         ("/backup", "backup of dataset and state in one file; POST it to /restore to restore it"),
     ]

@@ -21,9 +21,13 @@ TRIPLE = "<<( ex:a ex:b ex:c )>>"
 
 REASONS = {
     "LIMIT or OFFSET without ORDER BY": ("{ ?x ex:a ?y } LIMIT 5", "{ ?x ex:a ?y } ORDER BY ?y LIMIT 5"),
-    "LIMIT and OFFSET beyond row 10000": (
+    "OFFSET without LIMIT": (
         "{ ?x ex:a ?y } ORDER BY ?y OFFSET 3",
         "{ ?x ex:a ?y } ORDER BY ?y OFFSET 3 LIMIT 9",
+    ),
+    "LIMIT and OFFSET beyond row 10000": (
+        "{ ?x ex:a ?y } ORDER BY ?y LIMIT 10001",
+        "{ ?x ex:a ?y } ORDER BY ?y LIMIT 10000",
     ),
     "DISTINCT, ordered by more than the columns of the result": (
         "SELECT DISTINCT ?x { ?x ex:a ?y } ORDER BY ?y LIMIT 3",

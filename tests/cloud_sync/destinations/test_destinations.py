@@ -16,6 +16,7 @@ from lamplighter.cloud_sync.destinations import Destination, destination
 from lamplighter.cloud_sync.destinations.base import PART
 from lamplighter.cloud_sync.destinations.s3 import PART_BYTES
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.extras import pip_install
 from tests.support.destinations import require_module, sftp_server
 
 Opener = Callable[[], Destination]
@@ -199,7 +200,7 @@ def test_a_missing_package_is_named_with_its_extra(
 
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(imported, "s3", raising=False)
-    with pytest.raises(ConfigurationError, match=re.escape(f"pip install 'lamplighter[{extra}]'")):
+    with pytest.raises(ConfigurationError, match=re.escape(f"; {pip_install(extra)}")):
         destination(url, {})
 
 

@@ -121,7 +121,7 @@ def test_spark_that_is_not_installed_is_said(
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     monkeypatch.setitem(sys.modules, "pyspark.errors", None)
     assert main(["ingest", str(landed)]) == 2
-    assert "pip install 'lamplighter[cloud]'" in said(capsys)
+    assert "; pip install 'deltalake" in said(capsys)
 
 
 def test_a_setting_without_a_value_is_said(landed: Path, capsys: pytest.CaptureFixture[str]) -> None:

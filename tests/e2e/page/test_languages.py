@@ -25,7 +25,7 @@ GERMAN = {
     "log": "Protokoll",
     "explain": "Erklärung",
     "health": "Zustand",
-    "system": "Sicherung",
+    "system": "System",
 }
 
 

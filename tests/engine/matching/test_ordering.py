@@ -125,7 +125,7 @@ def test_kinds_of_terms_follow_each_other_as_sparql_says() -> None:
     ("query", "reason"),
     [
         ("SELECT ?s { ?s <x:v> ?n } LIMIT 2", "LIMIT or OFFSET without ORDER BY"),
-        ("SELECT ?s { ?s <x:v> ?n } ORDER BY ?n OFFSET 2", "LIMIT and OFFSET beyond row 10000"),
+        ("SELECT ?s { ?s <x:v> ?n } ORDER BY ?n OFFSET 2", "OFFSET without LIMIT"),
         ("SELECT ?s { ?s <x:v> ?n } ORDER BY ?n LIMIT 10001", "LIMIT and OFFSET beyond row 10000"),
         ("SELECT REDUCED ?s { ?s <x:v> ?n } ORDER BY ?n LIMIT 1", "REDUCED"),
         ("SELECT DISTINCT ?s { ?s <x:v> ?n } ORDER BY ?n LIMIT 1", "DISTINCT, ordered by more than the columns"),
