@@ -21,6 +21,13 @@ from websockets.asyncio.client import connect
 
 from lamplighter.adapters.mapping import StreamTable, load_mapping
 from lamplighter.adapters.mapping.command_payloads import command_payload
+from lamplighter.adapters.mapping.tables import (
+    CommandTable,
+    PathTable,
+    PublishTable,
+    ResourceCommandTable,
+    ResourceTable,
+)
 from lamplighter.adapters.specs import ADAPTERS
 from lamplighter.engine.terms import XSD, literal
 from lamplighter.gateway.settings import Settings
@@ -304,9 +311,10 @@ def test_commented_rule_of_the_street_is_good(tmp_path: Path) -> None:
 
 
 def test_every_key_of_a_rule_is_explained() -> None:
-    comments = (ROOT / "mapping" / "street.toml").read_text()
-    for key in StreamTable.__struct_fields__:
-        assert re.search(rf"^# (?:\w+, )*{key}\b|\b{key}:|stream\.{key}", comments, re.M), key
+    page = (ROOT / "docs" / "mapping.md").read_text()
+    for table in (StreamTable, ResourceTable, PathTable, CommandTable, ResourceCommandTable, PublishTable):
+        for key in table.__struct_fields__:
+            assert re.search(rf"^\| `{key}`", page, re.M), key
 
 
 def test_docstring_of_a_folder_names_its_files() -> None:

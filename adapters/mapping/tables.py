@@ -1,9 +1,8 @@
 """The rule tables: `[[stream]]` reads messages, `[[command]]` and `[[publish]]` write them.
 
 A table with `topic` is for MQTT, one with `path` for CoAP, and one with `resource` for the adapter of the URI's scheme.
-It has one meaning wherever it comes from: a
-file in mapping/, a `gateway:Mapping` in the dataset (JSON), or a discovered device. `mapping/street.toml` explains each
-key for MQTT with an example.
+It has one meaning wherever it comes from: a file in mapping/, a `gateway:Mapping` in the dataset (JSON), or a
+discovered device. The text below a key is its row in docs/mapping.md.
 """
 
 from __future__ import annotations
@@ -33,256 +32,259 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
 class ReadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A `[[stream.read]]` table: one value of a message. A key that is None is that of the `[[stream]]` table.
-
-    property: IRI, prefixed name or template.
-    payload: kind of the value, or a format with many values ("senml", "sparkplug", "lwm2m").
-    member: path in a JSON or CBOR document; for formats with many values, the name of a record.
-    column, separator: of a CSV line, by position from 0 or by the header of the payload.
-    format, field: struct format of a binary payload, and position of a value in it.
-    template: Jinja template with `value` and `value_json`, as in Home Assistant; its text is the value.
-    pattern: regular expression; its group is the value.
-    where: members of the JSON document that have these values; other messages do not have the value.
-    on, off: words of a boolean. words: word -> literal or IRI, for enumerations.
-    unit: UCUM code, IRI or prefixed name. scale, offset: the value is payload * scale + offset. digits: behind the
-    point, to which that is rounded.
-    no_value: texts that mean that there is no value; of a number, codes of failed measurements, such as "999".
-    off_delay_s: a boolean is false so long after the last true. expire_after_s: the value ends so long after the last
-    report. Both count from the arrival, in the model "latest".
-    optional: a message without the value is no fault.
-    on_repeat: "refresh" writes the new time, "ignore" writes nothing, "event" makes the value leave and enter again.
-    dead_band: smaller changes of a number are dropped. throttle_s: at most one reading in so many seconds.
-    time: "arrival", "record" (senml, sparkplug, lwm2m), "member PATH" or "property NAME" (MQTT 5 user property).
-    time_zone: of times without one, such as "Europe/Rome" or "+02:00".
-    sensor, feature, platform, observation: IRIs or paths under the base IRI, with captures. label: with captures.
-    result: "simple", or "quantity" for a qudt:QuantityValue beside the simple result.
-    """
+    """A `[[stream.read]]` table: one value of a message. A key that is None is that of the `[[stream]]` table."""
 
     property: str | None = None
+    """Observed property, required: IRI or prefixed name, with captures."""
     payload: PayloadKind | None = None
+    """`number`, `boolean`, `text`, or a format with many values: `senml`, `sparkplug`, `lwm2m`."""
     member: str | None = None
+    """Path in JSON or CBOR (`list[0].value`), or the name of a record."""
     column: int | str | None = None
+    """CSV: position from 0 in the last line, or title in the first."""
     separator: str | None = None
+    """CSV separator; `,` by default."""
     format: str | None = None
+    """Binary layout of Python's `struct`: `<hB`."""
     field: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """Position of the value in `format`; 0 by default."""
     template: str | None = None
+    """[Template](#templates) that computes the value."""
     pattern: str | None = None
+    """Regular expression; its group is the value."""
     where: dict[str, Word] | None = None
+    """Members that a JSON message must have: `{id = 12}`."""
     on: list[str] | None = None
+    """Words for true; default: true, on, 1, online."""
     off: list[str] | None = None
+    """Words for false; default: false, off, 0, offline."""
     words: dict[str, Word] | None = None
+    """Word = literal, IRI or prefixed name."""
     unit: str | None = None
+    """UCUM code (`Cel`), usual spelling (`°C`) or IRI."""
     scale: Decimal | None = None
+    """Factor: value = number * scale + offset."""
     offset: Decimal | None = None
+    """Summand of `scale`."""
     no_value: list[str] | None = None
+    """Texts that mean [no value](#absent-values)."""
     off_delay_s: Lifetime | None = None
+    """A boolean becomes false so long after the last true."""
     expire_after_s: Lifetime | None = None
+    """The value ends without a report for so long."""
     digits: Annotated[int, msgspec.Meta(ge=0, le=9)] | None = None
+    """Decimal places that a scaled number is rounded to."""
     optional: bool | None = None
+    """A message may lack the value; default in `[[stream.read]]`."""
     on_repeat: OnRepeat | None = None
+    """Equal value: writes the new time, nothing, or removes and adds the value."""
     dead_band: Decimal | None = None
+    """Smaller changes are dropped."""
     throttle_s: Seconds | None = None
+    """At most one reading in so long; the newest waits."""
     time: str | None = None
+    """[Result time](#result-time): `arrival`, `record`, `member PATH`, `property NAME`."""
     time_zone: str | None = None
+    """Of times without one: `Europe/Rome`, `+02:00`."""
     sensor: str | None = None
+    """IRI, or path under the base IRI, with captures."""
     feature: str | None = None
+    """Feature of interest, likewise."""
     platform: str | None = None
+    """What carries the sensor, likewise."""
     observation: str | None = None
+    """The live observation, likewise."""
     label: str | None = None
+    """Name for people, with captures."""
     result: Literal["simple", "quantity"] | None = None
+    """`quantity` adds a `sosa:hasResult` with number and unit."""
 
 
 class SourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A further place of a value: its topic, without captures and wildcards, and the path in its JSON document."""
+    """An item of `also`: a further place of a value."""
 
     topic: str
+    """Without captures and wildcards."""
     member: str | None = None
+    """Path in the JSON document."""
 
 
 class StreamTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A `[[stream]]` table: how the messages of a topic become readings.
-
-    topic: its levels; ``+`` and ``#`` match as in MQTT, ``{name}`` captures a level, ``{name:EXPRESSION}`` a level that
-    a regular expression matches, ``{name#}`` the rest. broker: name of a broker; None: every broker.
-    read: one item for each value; empty: the table itself describes the only value.
-    also: further topics that have the value, such as that of a periodic state or of an answer.
-    """
+    """A `[[stream]]` table: how the messages of a topic become readings."""
 
     topic: str
+    """`{name}` captures a level, `{name:EXPRESSION}` a matching one, `{name#}` the rest; `+` and `#` as in MQTT."""
     broker: str | None = None
+    """Name of a broker; default: every broker."""
     read: list[ReadTable] = []
+    """`[[stream.read]]` tables."""
     also: list[SourceTable] = []
+    """Up to 8 further topics of the same value."""
 
 
 class ResourceReadTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """How the gateway reads a resource of a device.
-
-    observe: "auto": by Observe (RFC 7641), or by polling where it is not offered. poll_s: interval of polling. accept:
-    content format that is asked for. max_age_s: seconds that a value is fresh, instead of the device's Max-Age. device:
-    its name in the settings; None: by the address. observe and max_age_s are for CoAP.
-    type, byte_order, word_order: of the values in the registers of a Modbus device, see `RegisterForm`.
-    """
+    """How the gateway reads a resource of a device."""
 
     observe: Literal["auto", "always", "never"] = "auto"
+    """CoAP: `always` does not poll in between, `never` only polls."""
     poll_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 60.0
+    """Polling interval."""
     accept: FormatName | FormatNumber | None = None
+    """[Content format](#content-formats) that is asked for."""
     max_age_s: Annotated[float, msgspec.Meta(gt=0, le=2**32)] | None = None
+    """CoAP: instead of the device's Max-Age."""
     device: str | None = None
+    """CoAP: name of the [key](coap-devices.md#keys-of-devices-oscore), if the address does not tell."""
     type: RegisterType | None = None
+    """Modbus: [type](http-modbus-devices.md#registers); `uint16` by default."""
     byte_order: Order | None = None
+    """Modbus: of the bytes of a register."""
     word_order: Order | None = None
+    """Modbus: of several registers."""
 
 
 class ResourceTable(ResourceReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A `[[stream]]` table: how a resource of a device becomes readings.
-
-    resource: its URI, without captures: coap://, http://, https:// or modbus+tcp://. read: as in `StreamTable`.
-    """
+    """A `[[stream]]` table: how a resource of a device becomes readings."""
 
     resource: str
+    """URI: coap://, http://, https:// or modbus+tcp://."""
     read: list[ReadTable] = []
+    """`[[stream.read]]` tables."""
 
 
 class ResourceStateTable(ResourceReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """How the state is read that a device reports. resource: as in `ResourceCommandTable`; None: that of the
-    command."""
+    """The `state` of a `[[command]]` with `resource`: how the state is read that a device reports."""
 
     resource: str | None = None
+    """URI; default: that of the command."""
 
 
 class PathTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A `[[stream]]` table: how what devices send to the gateway's CoAP server becomes readings.
-
-    path: pattern with levels as in a topic of `StreamTable`. methods: those that are taken. devices: names of security
-    contexts that may write; empty: every device that may use the server. read: as in `StreamTable`.
-    """
+    """A `[[stream]]` table: how what devices send to the gateway's CoAP server becomes readings."""
 
     path: str
+    """With captures, as `topic`."""
     methods: tuple[Literal["POST", "PUT"], ...] = ("POST", "PUT")
+    """Methods that are taken."""
     devices: tuple[str, ...] = ()
+    """Names of `[coap.devices]` that may write; default: all."""
     read: list[ReadTable] = []
+    """`[[stream.read]]` tables."""
 
 
 class CommandBase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """What all `[[command]]` tables have.
-
-    actuator: IRI, prefixed name or path under the base IRI; None, for rules in the dataset only: the actuator that has
-    the rule as its gateway:command. values: state -> text that replaces it, such as "true" = "ON"; other states are
-    refused. minimum, maximum: numbers outside are refused.
-    reassert_s: seconds after which the state is sent again while the device does not report it; 0: never. None: see
-    the tables.
-    by_hand: what becomes of another state of a device that had the desired one: "hold" sends the desired state again,
-    "follow" makes the report the desired state. None: "follow" for lights and plugs that were adopted over MQTT, else
-    "hold". A gateway:byHand of the actuator precedes it.
-    """
+    """What all `[[command]]` tables have."""
 
     actuator: str | None = None
+    """IRI, prefixed name or path under the base IRI."""
     values: dict[str, str] = {}
+    """State = text that replaces it; other states are refused."""
     minimum: float | None = None
+    """Smaller numbers are refused."""
     maximum: float | None = None
+    """Larger numbers are refused."""
     reassert_s: Seconds | None = None
+    """Interval at which the state is sent again; 0: never."""
     by_hand: ByHand | None = None
+    """State set [by hand](mqtt-devices.md#switched-by-hand)."""
 
 
 class LampPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """What an actuator is of a lamp that takes several states in one command.
-
-    of: the lamp; any text that its actuators share. role: "switch" turns it on and off; "part", such as brightness, is
-    sent while it is on; of several "mode", such as colour and colour temperature, the newest counts; "transition" goes
-    along and is never sent alone. order: of the messages, if the command is several. name: of the part in `on` and
-    `unless`. unless: no message is sent if the command has the part of this name. on: the message for a lamp that is
-    on, in pieces: each is the name of a part, without which it is left out, and a template with ``{name}``; an empty
-    name is always there. None: the messages of the parts, those to one topic merged if they are JSON objects.
-    """
+    """The `lamp` of a `[[command]]`: what an actuator is of a lamp that takes several states in one command."""
 
     of: str
+    """Text that all parts of the lamp share."""
     role: Role = "part"
+    """`switch`: on and off; `part`: sent while on; `mode`: the newest counts; `transition`: goes along."""
     order: int = 0
+    """Order of several messages."""
     name: str = ""
+    """Name of the part in `on` and `unless`."""
     unless: str = ""
+    """No message if the command has this part."""
     on: tuple[tuple[str, str], ...] | None = None
+    """Message of a lamp that is on: pairs of part and template."""
 
 
 class CommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A `[[command]]` table: how the desired state of an actuator becomes a message.
-
-    topic: without wildcards. broker: name of a broker; None: the first one.
-    payload: template; ``{value}`` is the state's text, ``{json}`` the state as JSON. template: a Jinja template with
-    `value`, instead of payload. qos: 2 is published as 1, since a
-    state may arrive twice. state: reads the state that the device reports; without payload, it is a boolean if values
-    has "true" and "false" only, and else a text.
-    scale, offset: the state is the number in the message * scale + offset; that number is rounded to a whole one.
-    reassert_s: None: the state is sent again after the device has reported another state, with growing pauses, or has
-    come back online.
-    lamp: of which the actuator is a part.
-    """
+    """A `[[command]]` table: how the desired state of an actuator becomes a message."""
 
     topic: str
+    """Without wildcards."""
     broker: str | None = None
+    """Name of a broker; default: `[mqtt]`."""
     payload: str = "{value}"
+    """`{value}` is the state, `{json}` the state as JSON."""
     template: str | None = None
+    """[Template](#templates) with `value`, instead of `payload`."""
     qos: Literal[0, 1, 2] = 1
+    """2 is sent as 1."""
     retain: bool = False
+    """The broker keeps the message."""
     scale: Decimal | None = None
+    """State = whole number in the message * scale + offset."""
     offset: Decimal | None = None
+    """Summand of `scale`."""
     state: StreamTable | None = None
+    """How the reported state is read: keys of `[[stream]]`."""
     lamp: LampPart | None = None
+    """[Part of a lamp](#lamp)."""
 
 
 class ResourceCommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A `[[command]]` table: how the desired state of an actuator becomes a request to a device.
-
-    resource: URI as in `ResourceTable`; with query, ``{name}`` is the value of a variable, and ``{name}`` alone a whole
-    URI of CoAP.
-    query: SELECT with ?actuator, ?state and the variables of the templates, instead of actuator.
-    method, idempotent: None: PUT is, and POST is not; a request that is not is never repeated without need.
-    content_format: of the request, by name or number; "none": no such option.
-    payload: template of text, JSON and CBOR; ``{value}`` and ``{json}`` as in `CommandTable`, ``{name}`` and
-    ``{json:name}`` the variables of the query. None: ``{json}`` for JSON and CBOR, else ``{value}``.
-    name: of the SenML record. state: how the device's state is read; False: never; None: from the same resource.
-    observe: whether the state is observed. epoch: path of a resource whose value changes at each boot. device: as in
-    `ResourceReadTable`. reassert_s: None: the interval of the settings, unless the state is observed; a number: always.
-    type, byte_order, word_order: as in `ResourceReadTable`. scale, offset: the state is the number in the registers *
-    scale + offset, for Modbus.
-    """
+    """A `[[command]]` table: how the desired state of an actuator becomes a request to a device."""
 
     resource: str
+    """URI; with `query`, `{name}` is a variable."""
     query: str | None = None
+    """SELECT with `?actuator`, `?state` and the variables, instead of `actuator`."""
     method: Literal["PUT", "POST"] = "PUT"
+    """Of the request."""
     idempotent: bool | None = None
+    """Whether it may be repeated; default: PUT may."""
     content_format: FormatName | Literal["none"] | FormatNumber = "text"
+    """[Content format](#content-formats) of the body, or `none`."""
     payload: str | None = None
+    """Template: `{value}`, `{json}`; with `query` `{name}`, `{json:name}`."""
     name: str = ""
+    """Name of the SenML record."""
     state: ResourceStateTable | bool | None = None
+    """How the state is read: keys of `[[stream]]`; default: GET of the same resource; `false`: never."""
     observe: Literal["auto", "never"] = "auto"
+    """CoAP: `never` polls the state."""
     epoch: str | None = None
+    """CoAP: path of a resource that changes at each boot."""
     device: str | None = None
+    """As in `[[stream]]`."""
     type: RegisterType | None = None
+    """As in `[[stream]]`."""
     byte_order: Order | None = None
+    """As in `[[stream]]`."""
     word_order: Order | None = None
+    """As in `[[stream]]`."""
     scale: Decimal | None = None
+    """Modbus: state = number in the registers * scale + offset."""
     offset: Decimal | None = None
+    """Modbus: summand of `scale`."""
 
 
 class PublishTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A `[[publish]]` table: how rows that enter a query's result become messages.
-
-    query: SELECT, or CONSTRUCT for messages with triples. The prefixes of the file need no declaration.
-    topic: without wildcards; ``{name}`` is the value of a variable, as a level or a part of one. broker: as in
-    `CommandTable`. payload: template; ``{name}`` is the text of a variable, ``{json:name}`` its value as JSON,
-    ``{json}`` the row as a JSON object (the default), ``{triples}`` the triples in N-Triples (the default for
-    CONSTRUCT). removed: the template for rows that leave; None: they give no message.
-    qos: as in `CommandTable`. retain: the broker keeps the newest message of a topic. At a start, the messages of all
-    rows are published again; otherwise only changes are published.
-    """
+    """A `[[publish]]` table: how rows that enter a query's result become messages."""
 
     query: str
+    """SELECT, or CONSTRUCT for triples."""
     topic: str
+    """Without wildcards; `{name}` is the value of a variable."""
     broker: str | None = None
+    """Name of a broker; default: `[mqtt]`."""
     payload: str | None = None
+    """Template: `{name}`, `{json:name}`, `{json}` (default: the row), `{triples}` (default of CONSTRUCT)."""
     removed: str | None = None
+    """Template for rows that leave; default: no message."""
     qos: Literal[0, 1, 2] = 1
+    """2 is sent as 1."""
     retain: bool = False
+    """The broker keeps the message; a start publishes all rows again."""
 
 
 AnyStreamTable = StreamTable | ResourceTable | PathTable

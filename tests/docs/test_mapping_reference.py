@@ -1,0 +1,28 @@
+"""docs/mapping.md has a row for each key of the rule tables, as the code has it."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from lamplighter.adapters.mapping import tables
+from lamplighter.adapters.mapping.registers import RegisterType
+from tests.docs.mapping_reference import PAGE, SECTIONS, key_texts, refreshed
+from tests.support.places import ROOT
+
+
+def test_the_page_has_the_tables_of_the_code() -> None:
+    page = PAGE.read_text()
+    assert page == refreshed(page), "python -m tests.docs.mapping_reference"
+
+
+def test_every_key_has_a_short_text() -> None:
+    for _, table in SECTIONS:
+        for key, (_, text) in key_texts(table).items():
+            assert 0 < len(text.split()) <= 25, key
+
+
+def test_every_word_to_choose_from_is_on_the_pages() -> None:
+    pages = PAGE.read_text() + (ROOT / "docs" / "http-modbus-devices.md").read_text()
+    for choices in (tables.PayloadKind, tables.FormatName, tables.OnRepeat, tables.Role, tables.ByHand, RegisterType):
+        for word in get_args(choices):
+            assert f"`{word}`" in pages or f'"{word}"' in pages, word
