@@ -32,8 +32,8 @@ from tests.support.event_loops import beside, until
 from tests.support.gateway_process import GatewayProcess
 from tests.support.places import ROOT
 
-DOCUMENT = (ROOT / "docs" / "mqtt-devices.md").read_text()
-[SECTION] = re.findall(r"^## Find CoAP devices\n(.*?)^## ", DOCUMENT, re.M | re.S)
+DOCUMENT = (ROOT / "docs" / "coap-devices.md").read_text()
+[SECTION] = re.findall(r"^## Find devices\n(.*?)^## ", DOCUMENT, re.M | re.S)
 BASE = "http://lamplighter.local/"
 LOOPBACK = ("127.0.0.0/8",)
 STATES = f"""PREFIX gateway: <{GATEWAY}> SELECT ?state ?online {{
@@ -164,7 +164,7 @@ async def test_a_lamp_registers_simply_once_it_has_repeated_the_echo_value(tmp_p
 
 
 async def test_the_document_adopts_a_lamp_that_was_found(tmp_path: Path) -> None:
-    """The blocks of docs/mqtt-devices.md are executed, with a lamp of this test."""
+    """The blocks of docs/coap-devices.md are executed, with a lamp of this test."""
     blocks = re.findall(r"^( *)```console\n(.*?)^ *```", SECTION, re.M | re.S)
     assert len(blocks) == 3
     async with house(tmp_path) as home:

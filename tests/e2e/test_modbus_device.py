@@ -1,4 +1,4 @@
-"""docs/mqtt-devices.md: the blocks of the section on Modbus are executed, with pymodbus's server as the device."""
+"""docs/http-modbus-devices.md: the blocks of the section on Modbus are executed, with pymodbus's server as device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.gateway_process import GatewayProcess, wait_for
 from tests.support.modbus_device import threaded_modbus_device
 from tests.support.places import ROOT
 
-DOCUMENT = (ROOT / "docs" / "mqtt-devices.md").read_text()
+DOCUMENT = (ROOT / "docs" / "http-modbus-devices.md").read_text()
 [SECTION] = re.findall(r"^## Connect a Modbus device\n(.*?)^## ", DOCUMENT, re.M | re.S)
 SETTINGS, RULES, MORE = re.findall(r"```toml\n(.*?)```", SECTION, re.S)
 [CONSOLE] = re.findall(r"```console\n(.*?)```", SECTION, re.S)
