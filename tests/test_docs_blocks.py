@@ -48,7 +48,20 @@ EXECUTED = {
     "docs/change-feed.md": ("tests/examples/test_changes_document.py",),
     "docs/python-client.md": ("tests/examples/test_client_document.py",),
     "docs/concepts.md": ("tests/examples/test_concepts_document.py",),
-    "docs/mqtt-devices.md": ("tests/test_docs.py", "tests/trials/test_integrator.py", "tests/trials/test_tinkerer.py"),
+    "docs/coap-devices.md": (
+        "tests/e2e/test_coap_lamp.py",
+        "tests/e2e/test_coap_sensor.py",
+        "tests/e2e/test_coap_discovery.py",
+        "tests/trials/test_integrator.py",
+    ),
+    "docs/http-modbus-devices.md": ("tests/e2e/test_modbus_device.py", "tests/docs/test_device_pages.py"),
+    "docs/mapping.md": ("tests/docs/test_mapping_reference.py",),
+    "docs/mqtt-devices.md": (
+        "tests/test_docs.py",
+        "tests/trials/test_integrator.py",
+        "tests/trials/test_tinkerer.py",
+        "tests/e2e/test_recipes.py",
+    ),
     "docs/first-steps.md": ("tests/test_docs.py",),
     "docs/fleet-subscriptions.md": ("tests/cloud_sync/fleet/subscriptions/test_commands.py",),
     "docs/fleet.md": (
@@ -66,7 +79,6 @@ EXECUTED = {
     "docs/mqtt-tls.md": ("tests/e2e/test_mqtt_tls_document.py",),
     "docs/ngsi-ld.md": ("tests/examples/test_ngsild_document.py",),
     "docs/install-upgrade.md": ("tests/systemd/test_units.py", "tests/trials/test_operator.py"),
-    "docs/recipes.md": ("tests/e2e/test_recipes.py",),
     "docs/grafana.md": ("tests/examples/test_sensorthings_document.py",),
     "docs/secure.md": ("tests/whole_gateway/security/test_security_document.py",),
     "docs/sensorthings.md": ("tests/examples/test_sensorthings_document.py",),
@@ -90,9 +102,8 @@ OTHER_PROGRAMS = {
     "apt": "installs the package",
     "cat": "shows a file",
     "coap-client-notls": "run in tests/trials and tests/e2e",
-    "coap-server-notls": "run in tests/trials and tests/e2e",
     "curl": "run in tests/test_docs.py and by the tests of security.md and changes.md; the paths are checked here",
-    "install": "run in tests/e2e/test_recipes.py",
+    "install": "run in tests/e2e/test_recipes.py; makes files for the broker",
     "journalctl": "needs systemd",
     "mkdir": "makes a folder",
     "mosquitto_passwd": "run in tests/e2e/test_recipes.py",
@@ -311,11 +322,7 @@ def check_sql(block: Block, folder: Path) -> None:
 
 
 def check_yaml(block: Block, folder: Path) -> None:
-    """Files of device firmware are read by the simulated devices of the recipes' test."""
-    if block.document == "docs/recipes.md":
-        run_elsewhere(block, folder)
-    else:
-        assert read_yaml(block.text), block.place
+    assert read_yaml(block.text), block.place
 
 
 def check_output(block: Block, folder: Path) -> None:

@@ -1,4 +1,5 @@
-"""docs/recipes.md: all blocks of all recipes are executed, with a real broker, a gateway and simulated devices."""
+"""Each ecosystem that docs/mqtt-devices.md sets up is read and switched, with a real broker, a gateway and simulated
+devices. recipes.txt has the commands of a user, and what they print."""
 
 from __future__ import annotations
 
@@ -12,10 +13,15 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lamplighter.adapters.mapping import load_mapping
+from lamplighter.engine.errors import PayloadError
+from lamplighter.engine.terms import lexical
 from lamplighter.gateway.__main__ import main
 from tests.support import simulated_devices as simulated
 from tests.support.brokers import Mosquitto, mosquitto
@@ -24,7 +30,8 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.places import ROOT
 from tests.support.simulated_devices import Script, SimulatedDevice
 
-_, *_PARTS = re.split(r"^## (.*)\n", (ROOT / "docs" / "recipes.md").read_text(), flags=re.M)
+_, *_PARTS = re.split(r"^## (.*)\n", (ROOT / "tests" / "e2e" / "recipes.txt").read_text(), flags=re.M)
+[PAGE] = re.findall(r"^### Set up the device\n(.*?)^### ", (ROOT / "docs" / "mqtt-devices.md").read_text(), re.M | re.S)
 SECTIONS = dict(zip(_PARTS[::2], _PARTS[1::2], strict=True))
 RECIPES = [name for name in SECTIONS if name != "The broker"]
 PASSWORDS = "/etc/mosquitto/passwords"
@@ -37,12 +44,11 @@ def blocks(section: str, language: str) -> list[str]:
     return [re.sub(rf"^{indent}", "", text, flags=re.M) for indent, text in found]
 
 
-def setting(section: str, pattern: str) -> str:
-    """What the recipe sets on a device or bridge."""
-    [text] = [found for language in ("yaml", "text") for found in blocks(section, language)]
-    [value] = re.findall(pattern, text)
+def setting(device: str, pattern: str) -> str:
+    """What the page sets on a device or bridge."""
+    [text] = re.findall(rf"^\| {device} \| (.*) \|$", PAGE, re.M)
     assert ADDRESS in text and "devices" in text and "SECRET2" in text
-    return str(value)
+    return re.findall(pattern, text)[0]
 
 
 def script(section: str) -> Script:
@@ -50,19 +56,19 @@ def script(section: str) -> Script:
         case "Plain topics":
             return Script(asked={("garage/light/set", "ON"): [("garage/light", "ON")]})
         case "Zigbee2MQTT":
-            return simulated.zigbee2mqtt(setting(section, r"base_topic: (\w+)"))
+            return simulated.zigbee2mqtt(setting("Zigbee2MQTT", r"base_topic: (\w+)"))
         case "Tasmota":
-            assert setting(section, r"SetOption19 (\d)") == "0"
-            return simulated.tasmota(setting(section, r"; Topic (\w+)"))
+            assert setting("Tasmota", r"SetOption19 (\d)") == "0"
+            return simulated.tasmota(setting("Tasmota", r"; Topic (\w+)"))
         case "Shelly, first generation":
             return simulated.shelly_first()
         case "Shelly, later generations":
             return simulated.shelly_later()
         case "ESPHome":
-            return simulated.esphome(setting(section, r"  name: (\w+)"), announced=True)
+            assert setting("ESPHome", r"mqtt: \{broker: ([\d.]+)") == ADDRESS
+            return simulated.esphome("greenhouse", announced=True)
         case "ESPHome without discovery":
-            assert setting(section, r"discovery: (\w+)") == "false"
-            return simulated.esphome(setting(section, r"  name: (\w+)"), announced=False)
+            return simulated.esphome("shed", announced=False)
         case "Home Assistant discovery":
             return Script(asked={("well/pump/set", "ON"): [("well/state", '{"level": 3.2, "pump": "ON"}')]})
         case "Sparkplug B":
@@ -83,7 +89,7 @@ class House:
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """Broker and gateway as the first section says, with the rules and settings of all recipes."""
+    """Broker and gateway as the first section has them, with the rules and settings of all recipes."""
     folder = tmp_path_factory.mktemp("recipes")
     passwords = {}
     *makes, restart = blocks("The broker", "console")[0].splitlines()
@@ -200,3 +206,21 @@ def forget() -> None:
         return known
 
     wait(others, [])
+
+
+def test_rules_without_announcements_read_their_messages(tmp_path: Path) -> None:
+    [rules] = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
+    (tmp_path / "rules.toml").write_text(rules)
+    mapping = load_mapping(tmp_path, "http://lamplighter.local/")
+    messages = {
+        "frigate/yard/motion": ("ON", "true"),
+        "350424/data": ('{"state": {"reported": {"sp": 50, "ts": 1680000000000}}}', "50"),
+        "v1/gateway/telemetry": ('{"Meter": [{"ts": 1483228800000, "values": {"temperature": 42.5}}]}', "42.5"),
+        "$aws/things/cellar/shadow/update/accepted": ('{"state": {"reported": {"temperature": 9}}}', "9"),
+        "node-red/attic": ('{"payload": 21}', "21"),
+    }
+    assert len(mapping.rules) == len(messages)
+    for topic, (payload, value) in messages.items():
+        [reading] = mapping.readings(topic, payload.encode(), retained=False, received=datetime.now(UTC))
+        assert not isinstance(reading, PayloadError), topic
+        assert lexical(reading.value) == value, topic

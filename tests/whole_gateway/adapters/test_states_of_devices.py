@@ -129,7 +129,6 @@ UNCONFIRMED_STATES = """SELECT DISTINCT ?actuator ?state ?last WHERE {
   ?actuator gateway:reportedState ?state ; gateway:receivedFrom/gateway:since ?since
   OPTIONAL { ?actuator gateway:reportedTime ?last }
   FILTER(!BOUND(?last) || ?last < ?since) }"""
-"""As docs/mqtt-devices.md has it."""
 
 
 async def test_state_of_an_actuator_is_unconfirmed_after_each_absence_until_its_device_reports(
