@@ -27,10 +27,8 @@ PREFIX = (
     "PREFIX sosa: <http://www.w3.org/ns/sosa/> PREFIX xsd: <http://www.w3.org/2001/XMLSchema#> "
 )
 DOOR, PRESENCE, FREEZER = (
-    application(name, json.loads(text))
-    for name, text in zip(
-        ("door", "presence", "freezer"), re.findall(r"```json\n(.*?)```", DOCUMENT, re.S), strict=True
-    )
+    application(name, json.loads((ROOT / "docs" / "examples" / "time" / f"{name}.jsap").read_text()))
+    for name in ("door", "presence", "freezer")
 )
 
 

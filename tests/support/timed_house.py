@@ -48,10 +48,13 @@ FOLLOWED = {
 
 def applications() -> dict[str, Any]:
     """Those of docs/time.md by name, with a fraction of a second in place of minutes."""
-    texts = re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "time.md").read_text(), re.S)
-    faster = [re.sub(r"'PT\d+M'", f"'PT{SOON_S}S'", text) for text in texts]
-    assert all(fast != text for fast, text in zip(faster, texts, strict=True))
-    return dict(zip(("door", "presence", "freezer"), map(json.loads, faster), strict=True))
+    found = {}
+    for name in ("door", "presence", "freezer"):
+        text = (ROOT / "docs" / "examples" / "time" / f"{name}.jsap").read_text()
+        faster = re.sub(r"'PT\d+M'", f"'PT{SOON_S}S'", text)
+        assert faster != text, name
+        found[name] = json.loads(faster)
+    return found
 
 
 @dataclass
