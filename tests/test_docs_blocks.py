@@ -112,7 +112,6 @@ OTHER_PROGRAMS = {
     "mount": "needs the image",
     "openssl": "run by the tests of security.md",
     "pip": "needs the network",
-    "pkill": "ends the gateway",
     "rm": "removes a file",
     "scp": "needs the image",
     "spark-submit": "run in tests/cloud_sync/fleet/test_cluster.py; files and arguments are checked here",
