@@ -107,7 +107,7 @@ class _CommandParser(argparse.ArgumentParser):
 def _empty_parser() -> tuple[argparse.ArgumentParser, Adder]:
     parser = _CommandParser(
         prog="lamplighter",
-        description="Lamplighter, a semantic edge gateway: SPARQL publish-subscribe, MQTT, CoAP.",
+        description="Lamplighter, a semantic edge gateway: SPARQL publish-subscribe for MQTT, CoAP, HTTP, Modbus.",
         epilog=epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -119,7 +119,7 @@ class MadeApplication:
     @property
     def rules_text(self) -> str:
         """As a mapping file."""
-        return mapping_text(self.tables, f"Devices of apps/{self.choice.name}.jsap. Keys: docs/mqtt-devices.md.")
+        return mapping_text(self.tables, f"Devices of apps/{self.choice.name}.jsap. Keys: docs/mapping.md.")
 
 
 def make(
