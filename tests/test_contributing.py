@@ -64,7 +64,10 @@ ADAPTER: Mapping[str, Edit] = {
         ("    modbus: ModbusSettings = ModbusSettings()\n", "    toy: ToySettings = ToySettings()\n"),
     ),
     "lamplighter.toml": insert(
-        (" has the credentials for a device: docs/mqtt-devices.md.\n", '\n[toy]\nenabled = false\ngreeting = "hello"\n')
+        (
+            " has the credentials for a device: docs/http-modbus-devices.md.\n",
+            '\n[toy]\nenabled = false\ngreeting = "hello"\n',
+        )
     ),
     "docs/install-upgrade.md": insert(
         ("`lamplighter-http-devices.service` |", " |\n| `lamplighter-toy.service` |"),

@@ -153,7 +153,7 @@ class DeviceComponents:
     # --- refusing ---
 
     def _refusing(self) -> _Making:
-        cure = "see its rule and its network: docs/mqtt-devices.md, and coap.networks of lamplighter.toml"
+        cure = "see its rule and its network: docs/coap-devices.md, docs/mqtt-devices.md, and coap.networks"
         named = self._brokers.coap_refusals()
         found: _Making = {
             target: partial(not_ok, f"device/{target}", "degraded", reason, cure) for target, reason in named
