@@ -71,7 +71,6 @@ ADAPTER: Mapping[str, Edit] = {
     ),
     "docs/install-upgrade.md": insert(
         ("`lamplighter-http-devices.service` |", " |\n| `lamplighter-toy.service` |"),
-        ("| `[coap]` | all, by `lamplighter-coap` |", "\n| `[toy]` | all, by `lamplighter-toy` |"),
         ("reload-or-restart lamplighter-gateway", " lamplighter-toy"),
     ),
 }
@@ -98,7 +97,7 @@ documented = tomllib.loads(Path("lamplighter.toml").read_text())
 assert documented["toy"] == msgspec.to_builtins(Settings().toy)
 operations = Path("docs/install-upgrade.md").read_text()
 for spec in ADAPTERS:
-    assert f"`{spec.service}.service`" in operations and f"| `[{spec.table}]` |" in operations, spec.name
+    assert f"`{spec.service}.service`" in operations, spec.name
 assert " ".join(f"lamplighter-{name}" for name in sorted(LONG_RUNNING)) == " ".join(
     sorted(operations.partition("systemctl reload-or-restart ")[2].partition("\\n")[0].split())
 )

@@ -32,6 +32,7 @@ from lamplighter.adapters.specs import ADAPTERS
 from lamplighter.engine.terms import XSD, literal
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology.vocabulary import DESIRED_STATE
+from tests.docs.metrics_reference import metrics, name_of
 from tests.support.brokers import free_port
 from tests.support.components import require_command
 from tests.support.places import ROOT
@@ -264,12 +265,12 @@ def test_contributing_names_the_packages_of_the_components() -> None:
     assert packages <= set(re.findall(r"[\w-]+", (ROOT / "CONTRIBUTING.md").read_text()))
 
 
-def test_operations_names_metrics_that_are_there() -> None:
-    code = (ROOT / "gateway" / "monitoring" / "metrics.py").read_text()
-    named = re.findall(r"lamplighter_(\w+)", (ROOT / "docs" / "install-upgrade.md").read_text())
-    assert named
-    for name in named:
-        assert f'"{name}"' in code or f'"{name.removesuffix("_total")}"' in code, name
+def test_metrics_that_pages_name_are_there() -> None:
+    exported = {name_of(metric) for metric in metrics()}
+    for page in ("monitor.md", "ship.md", "protocol.md"):
+        named = re.findall(r"`(lamplighter_\w+[a-z])\b", (ROOT / "docs" / page).read_text())
+        assert set(named) <= exported, page
+    assert "lamplighter_broker_connected" in (ROOT / "docs" / "monitor.md").read_text()
 
 
 def test_mapping_of_devices_adds_to_that_of_the_street(tmp_path: Path) -> None:

@@ -78,9 +78,18 @@ EXECUTED = {
     "docs/language-models.md": ("tests/examples/test_mcp_document.py",),
     "docs/mqtt-tls.md": ("tests/e2e/test_mqtt_tls_document.py",),
     "docs/ngsi-ld.md": ("tests/examples/test_ngsild_document.py",),
-    "docs/install-upgrade.md": ("tests/systemd/test_units.py", "tests/trials/test_operator.py"),
+    "docs/install-upgrade.md": ("tests/systemd/test_units.py",),
+    "docs/monitor.md": (
+        "tests/docs/test_scrape_settings.py",
+        "tests/systemd/test_units.py",
+        "tests/trials/test_operator.py",
+    ),
+    "docs/backup-restore.md": ("tests/trials/test_operator.py",),
     "docs/grafana.md": ("tests/examples/test_sensorthings_document.py",),
-    "docs/secure.md": ("tests/whole_gateway/security/test_security_document.py",),
+    "docs/secure.md": (
+        "tests/whole_gateway/security/test_security_document.py",
+        "tests/trials/test_operator.py",
+    ),
     "docs/sensorthings.md": ("tests/examples/test_sensorthings_document.py",),
     "docs/sepa.md": ("tests/clients/test_sepa_document.py", "tests/trials/test_sepa_developer.py"),
     "docs/time.md": ("tests/examples/test_time_document.py",),
@@ -95,6 +104,7 @@ ONLY_READ = {
     "docs/appliance.md": "commands on an appliance, which tests/image gives in its own words",
     "docs/protocol.md": "requests that other tests send in their own words",
     "docs/reproduce.md": "targets of make",
+    "docs/troubleshoot.md": "commands that the tests of each command give in their own words",
 }
 """document with blocks that only this module reads -> what they are."""
 
@@ -102,7 +112,7 @@ OTHER_PROGRAMS = {
     "apt": "installs the package",
     "cat": "shows a file",
     "coap-client-notls": "run in tests/trials and tests/e2e",
-    "curl": "run in tests/test_docs.py and by the tests of security.md and changes.md; the paths are checked here",
+    "curl": "run in tests/test_docs.py and by the tests of secure.md and change-feed.md; the paths are checked here",
     "install": "run in tests/e2e/test_recipes.py; makes files for the broker",
     "journalctl": "needs systemd",
     "mkdir": "makes a folder",
@@ -110,7 +120,7 @@ OTHER_PROGRAMS = {
     "mosquitto_pub": "run in tests/trials and tests/e2e",
     "mosquitto_sub": "run in tests/trials and tests/e2e",
     "mount": "needs the image",
-    "openssl": "run by the tests of security.md",
+    "openssl": "run by the tests of secure.md",
     "pip": "needs the network",
     "rm": "removes a file",
     "scp": "needs the image",
@@ -175,8 +185,8 @@ def simple_commands(line: str) -> Iterator[list[str]]:
         if token in ("<", ">", ">>"):
             next(tokens)
         elif token in ("&&", "||", "|", ";", "&"):
-            while words and (words[0] == "sudo" or re.fullmatch(r"[A-Z_]+=.*", words[0])):
-                words = words[1:]
+            while words and (words[0] in ("sudo", "-u") or re.fullmatch(r"[A-Z_]+=.*", words[0])):
+                words = words[2 if words[0] == "-u" else 1 :]
             if words[:1] == ["ssh"]:
                 yield from simple_commands(words[2])
             elif words:

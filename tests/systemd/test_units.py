@@ -31,7 +31,7 @@ from tests.support.units import PACKAGE, UNITS
 SETTINGS = ROOT / "systemd/lamplighter.toml"
 DEB = ROOT / "image/deb"
 SERVICES = sorted(UNITS.glob("*.service"))
-OPERATIONS = ROOT / "docs/install-upgrade.md"
+OPERATIONS, MONITOR = ROOT / "docs/install-upgrade.md", ROOT / "docs/monitor.md"
 EXPOSURE_MAX = 2.0
 
 
@@ -240,15 +240,15 @@ def test_the_documented_reload_starts_what_was_left_out() -> None:
     assert commands == [("reload-or-restart", " ".join(f"lamplighter-{name}" for name in LONG_RUNNING))]
 
 
-def documented(beginning: str, root: Path) -> str:
-    """A command of operations.md that begins so, for a machine whose root is this folder."""
-    [found] = re.findall(rf"^\$ sudo ({re.escape(beginning)}.*)$", OPERATIONS.read_text(), re.M)
+def documented(page: Path, beginning: str, root: Path) -> str:
+    """A command of a page that begins so, for a machine whose root is this folder."""
+    [found] = re.findall(rf"^\$ sudo ({re.escape(beginning)}.*)$", page.read_text(), re.M)
     return re.sub(r" /(etc|usr)/", rf" {root}/\1/", found)
 
 
 def test_a_secret_that_is_made_as_documented_is_its_owners_only(tmp_path: Path) -> None:
     (tmp_path / "etc/credstore").mkdir(parents=True)
-    command = documented("install -m 600 /dev/stdin", tmp_path)
+    command = documented(OPERATIONS, "install -m 600 /dev/stdin", tmp_path)
     subprocess.run(["sh", "-c", command], input="secret\n", text=True, check=True)
     made = tmp_path / f"etc/credstore/{MQTT_PASSWORD}"
     assert made.read_text() == "secret\n"
@@ -262,7 +262,7 @@ def test_the_journal_of_a_card_is_set_up_as_documented(tmp_path: Path) -> None:
     shared.mkdir(parents=True)
     (shared / source.name).write_bytes(source.read_bytes())
     (tmp_path / "etc/systemd").mkdir(parents=True)
-    command = documented("install -D", tmp_path)
+    command = documented(MONITOR, "install -D", tmp_path)
     subprocess.run(["sh", "-c", command], check=True)
     assert (tmp_path / "etc/systemd/journald.conf.d" / source.name).read_bytes() == source.read_bytes()
 

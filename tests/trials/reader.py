@@ -37,14 +37,14 @@ class Page:
         self.text = (ROOT / name).read_text()
 
     def command(self, beginning: str) -> str:
-        """The command that the page shows and that begins so; the first if there are several."""
-        found = re.findall(rf"^ *(?:\$ |> )?({re.escape(beginning)}.*)$", self.text, re.M)
+        """The command that the page shows and that begins so, without `sudo`; the first if there are several."""
+        found = re.findall(rf"^ *(?:\$ (?:sudo )?|> )?({re.escape(beginning)}.*)$", self.text, re.M)
         assert found, f"{self.name} shows no command that begins with {beginning!r}"
         return str(found[0]).partition("    #")[0].strip()
 
     def inline(self, beginning: str) -> str:
-        """The command in a sentence that begins so."""
-        found = re.findall(rf"`({re.escape(beginning)}[^`]*)`", self.text)
+        """The command in a sentence that begins so, without `sudo`."""
+        found = re.findall(rf"`(?:sudo )?({re.escape(beginning)}[^`]*)`", self.text)
         assert found, f"{self.name} has no command in a sentence that begins with {beginning!r}"
         return str(found[0])
 

@@ -11,11 +11,8 @@ from tests.support.gateway_process import wait_for
 from tests.trials.reader import Page, Reader
 
 README, SECURITY, SEPA = Page("README.md"), Page("docs/secure.md"), Page("docs/sepa.md")
-DEVICES, CHANGE_LOG, OPERATIONS = (
-    Page("docs/mqtt-devices.md"),
-    Page("docs/change-log.md"),
-    Page("docs/install-upgrade.md"),
-)
+DEVICES, CHANGE_LOG = Page("docs/mqtt-devices.md"), Page("docs/change-log.md")
+MONITOR, BACKUP = Page("docs/monitor.md"), Page("docs/backup-restore.md")
 AWAY = re.compile(r"^mqtt/default +(degraded|failed)", re.M)
 RUN = README.command(".venv/bin/lamplighter run")
 QUERY = "lamplighter query 'SELECT ?s { <http://example.org/lamp/1> <http://example.org/state> ?s }'"
@@ -64,7 +61,7 @@ def test_an_operator_sees_that_the_broker_is_away(reader: Reader) -> None:
     reader.write("lamplighter.toml", (reader.folder / "lamplighter.toml").read_text() + settings)
     with reader.running(DEVICES.command(".venv/bin/lamplighter run --all")) as gateway:
         gateway.until("is ready")
-        status = OPERATIONS.command("lamplighter status").strip()
+        status = MONITOR.command("lamplighter status")
         wait_for(lambda: bool(AWAY.search(reader.run(status))), what="the state of the broker")
         told = AWAY.sub("", reader.run(status))
         assert "connection refused" in told, "the reason"
@@ -72,7 +69,7 @@ def test_an_operator_sees_that_the_broker_is_away(reader: Reader) -> None:
 
 
 def test_an_operator_brings_the_data_back_after_a_loss(reader: Reader) -> None:
-    backup, restore = CHANGE_LOG.command("lamplighter backup"), CHANGE_LOG.command("lamplighter restore")
+    backup, restore = BACKUP.command("lamplighter backup"), BACKUP.command("lamplighter restore")
     with reader.running(RUN) as gateway:
         gateway.until("is ready")
         reader.run(INSERT)

@@ -217,7 +217,7 @@ async def test_guesses_that_come_at_the_same_time_are_counted_too(tmp_path: Path
 
 
 async def test_codes_cannot_be_guessed_from_many_addresses_either(tmp_path: Path) -> None:
-    """2^40 codes at this rate are 700 years; docs/secure.md says so."""
+    """2^40 codes at this rate are 700 years."""
     clock = FakeClock()
     ours = authorization(tmp_path, clock, registration="code")
     await coded(ours)

@@ -15,6 +15,7 @@ from tests.support.secure_gateway import SecureGateway
 
 DOCUMENT = (ROOT / "docs" / "secure.md").read_text()
 COMMANDS = re.findall(r"^\$ (.*)$", DOCUMENT, re.M)
+KEY = re.compile(r"^\$ (sudo lamplighter devices key hall-lamp .*)\n((?:(?![$`]).*\n)+)", re.M)
 
 
 def run(command: str, gateway: SecureGateway, **variables: str) -> str:
@@ -33,8 +34,8 @@ def run(command: str, gateway: SecureGateway, **variables: str) -> str:
 
 
 def test_the_commands_do_what_is_said(tmp_path: Path) -> None:
-    [fetch, fingerprint, register, token, query, listing, rank, permit, forbid, remove, person, key] = COMMANDS
-    code = re.search(r"`(lamplighter clients code [^`]* default)`", DOCUMENT)
+    [fetch, fingerprint, register, token, query, listing, rank, permit, forbid, remove, person] = COMMANDS
+    code = re.search(r"`(sudo lamplighter clients code [^`]* default)`", DOCUMENT)
     assert code is not None
     with SecureGateway(tmp_path) as gateway:
         (tmp_path / "ca.pem").unlink()
@@ -55,7 +56,14 @@ def test_the_commands_do_what_is_said(tmp_path: Path) -> None:
         assert row.split()[3:] == ["default", "http://kitchen.example/lamps", "default", "-", "-", "control"]
         run(f"{remove} --yes", gateway)
         assert json.loads(run(query, gateway, TOKEN=bearer))["error"] == "invalid_grant"
-        shown = DOCUMENT.split(f"$ {key}\n")[1].split("```")[0]
-        made = tmp_path / "data-coap" / "contexts" / "hall-lamp"
-        assert run(key, gateway) == shown.replace("/var/lib/lamplighter-coap/contexts/hall-lamp", str(made))
-        assert made.is_dir()
+
+
+def test_the_key_of_a_device_is_made_as_shown(tmp_path: Path) -> None:
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    [(key, shown)] = [found for page in pages for found in KEY.findall(page.read_text())]
+    (tmp_path / "lamplighter.toml").write_text("")
+    made = tmp_path / "data-coap" / "contexts" / "hall-lamp"
+    words = shlex.split(key)[2:]
+    printed = lamplighter(*words, "--config", tmp_path / "lamplighter.toml", check=True, cwd=tmp_path).stdout
+    assert printed == shown.replace("/var/lib/lamplighter-coap/contexts/hall-lamp", str(made))
+    assert made.is_dir()
