@@ -18,7 +18,7 @@ UNMARKED := -m "not faults and not fleet and not image"
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run page screenshots quick test test-all components install test-fleet test-zigbee2mqtt test-faults test-fleet-faults fuzz fuzz-doors fleet-package demo-fleet deb image image-if-changed test-image test-image-pi3 mutation soak lint format bench bench-fleet bench-fleet-subscriptions lock clean
+.PHONY: help run page docs screenshots quick test test-all components install test-fleet test-zigbee2mqtt test-faults test-fleet-faults fuzz fuzz-doors fleet-package demo-fleet deb image image-if-changed test-image test-image-pi3 mutation soak lint format bench bench-fleet bench-fleet-subscriptions lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,15 @@ $(PAGE): gateway/page/build.sh gateway/page/node.lock $(shell find gateway/page/
 
 page: $(PAGE) ## the web page: gateway/page/built
 
+# Needs PyPI for Sphinx once, when requirements-docs.lock has changed. A page that links to nothing is an error; without
+# Sphinx, the gateway has no documents.
+DOCS := gateway/page/built-docs/files.json
+$(DOCS): requirements-docs.lock pyproject.toml README.md SECURITY.md $(shell find docs_site docs -type f)
+	@PYTHON=$(if $(filter 3.%,$(PYTHON)),python3,$(PYTHON)) sh docs_site/build.sh || { test $$? -eq 3 && \
+	  echo "docs: not built; the gateway serves no documents" >&2; }
+
+docs: $(DOCS) ## the site of the documents: gateway/page/built-docs, which the gateway serves at /page/docs/
+
 screenshots: $(VENV)/test.stamp $(PAGE) ## the pictures of the documents: docs/images, from a running demo in Chromium
 	@sh tests/install-components.sh
 	@$(BIN)/python -m tests.screenshots
@@ -55,7 +64,7 @@ screenshots: $(VENV)/test.stamp $(PAGE) ## the pictures of the documents: docs/i
 run: $(VENV)/run.stamp $(PAGE) ## the demo: a street of ten lamps; ARGS="--for 30" ends by itself
 	@$(BIN)/lamplighter demo $(ARGS)
 
-install: components $(VENV)/test.stamp $(PAGE) ## all that the tests need
+install: components $(VENV)/test.stamp $(PAGE) $(DOCS) ## all that the tests need
 
 quick: $(VENV)/test.stamp $(PAGE) ## a minute: engine, mapping and units of the gateway; ruff of what changed
 	@files=$$(git diff --name-only --diff-filter=d $(SINCE) -- '*.py'); test -z "$$files" || { $(BIN)/ruff check $$files && $(BIN)/ruff format --check $$files; }
@@ -107,7 +116,7 @@ mutation: $(VENV)/test.stamp $(PAGE) ## whether the tests notice 400 small chang
 	@sh tests/fetch-suite.sh $(BIN)/python rdflib build/w3c "the W3C test suite of SPARQL"
 	@$(BIN)/python -m tests.mutation all build/mutation $(ARGS)
 
-deb: $(VENV)/run.stamp $(PAGE) ## the Debian package: build/deb/lamplighter_*.deb; ARCH=arm64 PYTHON=3.13 for another machine
+deb: $(VENV)/run.stamp $(PAGE) $(DOCS) ## the Debian package: build/deb/lamplighter_*.deb; ARCH=arm64 PYTHON=3.13 for another machine
 	@ARCH="$(ARCH)" PYTHON="$(filter 3.%,$(PYTHON))" image/deb/build.sh
 
 image: $(VENV)/run.stamp ## the image of an SD card, as root: build/image/lamplighter-<version>.img.zst; DEVICE=pi5: build/image-pi5
@@ -164,6 +173,8 @@ lock: $(VENV)/test.stamp ## pin the dependencies anew (names, versions and hashe
 	    $$(echo $$extras | sed 's/\([a-z]*\),*/--extra \1 /g') \
 	    pyproject.toml requirements-build.in -o $$name; \
 	done
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --no-emit-index-url --no-emit-find-links requirements-docs.in -o requirements-docs.lock
 
 clean: ## remove what was installed and made
 	rm -rf $(VENV) build dist *.egg-info

@@ -1,4 +1,4 @@
-"""Builds the web page before sdist and wheel, if it was not built yet. An sdist has the built page."""
+"""Builds the web page and the documents before sdist and wheel, if they were not built yet. An sdist has them built."""
 
 from __future__ import annotations
 
@@ -11,10 +11,19 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 class PageHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Without npm and network the package has no page, and the reason is printed. version: "editable" for a
-        development installation, which make gives its page."""
-        page = Path(self.root) / "gateway" / "page"
-        if version == "editable" or (page / "built" / "index.html").exists():
+        """Without npm, PyPI and network the package lacks them, and the reason is printed. version: "editable" for a
+        development installation, which make gives them."""
+        if version == "editable":
             return
-        if subprocess.run(["sh", str(page / "build.sh")], check=False).returncode:
-            self.app.display_warning("the web page could not be built; the package serves its text page only")
+        root = Path(self.root)
+        for built, script, without in (
+            (
+                "built/index.html",
+                "gateway/page/build.sh",
+                "the web page could not be built; the package has its text only",
+            ),
+            ("built-docs/files.json", "docs_site/build.sh", "the documents could not be built; the package has none"),
+        ):
+            if not (root / "gateway" / "page" / built).exists():
+                if subprocess.run(["sh", str(root / script)], check=False).returncode:
+                    self.app.display_warning(without)

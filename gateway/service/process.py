@@ -16,6 +16,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.gates.apis import Api, ApiContext, api_headers, apis
+from lamplighter.gateway.gates.http.documents import DOCUMENTS
 from lamplighter.gateway.gates.http.gate import http_gate
 from lamplighter.gateway.gates.http.mapping import MappingRequests
 from lamplighter.gateway.gates.http.messages import MessageRequests
@@ -32,6 +33,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.upkeep import COLLECTED_AFTER
 from lamplighter.gateway.monitoring.health.machine import MachineComponents
 from lamplighter.gateway.page.assets import built_assets
+from lamplighter.gateway.page.documents import built_documents
 from lamplighter.gateway.service.adapter_process import (
     NOBODY,
     AdapterConfiguration,
@@ -246,6 +248,7 @@ def _about(settings: Settings, subscribe_at: str, api_list: Iterable[Api]) -> st
     http = settings.http
     rows = [
         (PAGE, "the web page" if built_assets() else "the web page, once gateway/page/build.sh has built it"),
+        (DOCUMENTS, "the documents" if built_documents() else "the documents, once make docs has built them"),
         (http.query_path, "SPARQL 1.1 query (GET, POST); ?at=<record or time> queries a past dataset"),
         (http.update_path, "SPARQL 1.1 update (POST); ?delay=PT30S or ?at=<xsd:dateTime> delays it"),
         (http.graph_store_path, "Graph Store HTTP Protocol: ?default, ?graph=<IRI>, or a path below it"),

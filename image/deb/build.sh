@@ -59,6 +59,10 @@ if ! [ -f gateway/page/built/index.html ]; then
     say "web page"
     PYTHON=$python sh gateway/page/build.sh # says why it cannot; then there is no package
 fi
+if ! [ -f gateway/page/built-docs/files.json ]; then
+    say "documents"
+    PYTHON=$python sh docs_site/build.sh
+fi
 
 say "environment"
 rm -rf "$tree"

@@ -18,6 +18,7 @@ from lamplighter.gateway.gates.http.calls import EITHER, QUERY, UPDATE, Bodies
 from lamplighter.gateway.gates.http.connections import HttpConnection
 from lamplighter.gateway.gates.http.description import Description
 from lamplighter.gateway.gates.http.devices import DeviceRequests, device_parameters
+from lamplighter.gateway.gates.http.documents import DocumentRequests, document_paths
 from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore, graph_parameters
 from lamplighter.gateway.gates.http.history import HISTORY, LOGBOOK, HistoryRequests
 from lamplighter.gateway.gates.http.names import NameRequests
@@ -32,6 +33,7 @@ from lamplighter.gateway.gates.http.templates import TemplateRequests
 from lamplighter.gateway.gates.listeners import BACKLOG, Listener
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.page.assets import built_assets
+from lamplighter.gateway.page.documents import built_documents
 from lamplighter.gateway.security.browsers import NOSNIFF, Browsers
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
 from lamplighter.gateway.settings import HttpSettings
@@ -50,6 +52,7 @@ def _routes(
     graphs = GraphStore(runner, bodies)
     operations = Operations(runner, about)
     read = frozenset({"GET", "HEAD"})
+    yield from DocumentRequests(built_documents()).routes()  # before those of /page/, which is above them
     yield from PageRequests(runner, built_assets(), gatekeeper, subscribe_at, operations.index).routes()
     # SPARQL's parameters may be in a form, so `Bodies.call` reads them, by the table of the operation.
     if settings.query_path == settings.update_path:
@@ -146,8 +149,8 @@ async def http_gate(
 
 
 def _links(settings: HttpSettings, prefix: str) -> frozenset[str]:
-    """Paths that links may lead to: the page, the service description, and the health check."""
-    paths = ("/", settings.query_path, "/health", "/ready", *page_paths())
+    """Paths that links may lead to: the page, the documents, the service description, and the health check."""
+    paths = ("/", settings.query_path, "/health", "/ready", *page_paths(), *document_paths(built_documents()))
     return frozenset({*paths, *(prefix + path for path in paths)})
 
 

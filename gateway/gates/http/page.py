@@ -14,6 +14,7 @@ from starlette.responses import Response
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError
 from lamplighter.engine.sparql.requests import QueryOutline
 from lamplighter.gateway.gates.http.answers import JSON, JsonAnswer, Refusal, is_known, stream_answer
+from lamplighter.gateway.gates.http.files import IMMUTABLE, file_headers, not_modified, takes_gzip
 from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, negotiate, request_iri
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, parameters
 from lamplighter.gateway.gates.http.routes import Handler, Permission, Route
@@ -32,7 +33,6 @@ VIEWS = (
 TEXTS_MAX = 16 * 1024 * 1024  # characters of the texts of a view's rows
 _QUERY = Parameters(("query",))
 _ROWS_HEADERS = {"Cache-Control": "no-store"}
-_YEAR = "public, max-age=31536000, immutable"
 _RESULTS, _CSV = "application/sparql-results+json", "text/csv"
 
 _Rows = Callable[[Caller], Sequence[Row]]
@@ -89,11 +89,11 @@ class PageRequests:
         if self._assets is None:
             return Refusal("not_found", 404, "the page was not built; run gateway/page/build.sh in the source folder")
         if below == "" or below in VIEWS:
-            return _file(request, self._assets.index, "no-cache", self._index_headers(request))
+            return _asset(request, self._assets.index, "no-cache", self._index_headers(request))
         asset = self._assets.files.get(below.removeprefix("assets/"))
         if asset is None or not below.startswith("assets/"):
             return Refusal("not_found", 404, f"there is nothing at {request.scope['path']}; the page is at {PAGE}")
-        return _file(request, asset, _YEAR)
+        return _asset(request, asset, IMMUTABLE)
 
     def _index_headers(self, request: Request) -> dict[str, str]:
         subscribe = urlsplit(self._subscribe_url(request))
@@ -192,21 +192,10 @@ def _both(view: str, rows: _Rows, permission: Permission) -> Iterator[Route]:
     )
 
 
-def _file(request: Request, asset: Asset, caching: str, headers: Mapping[str, str] | None = None) -> Response:
+def _asset(request: Request, asset: Asset, caching: str, headers: Mapping[str, str] | None = None) -> Response:
     """The file, as gzip where the client takes it."""
-    packed = _takes_gzip(request)
-    tag = f'"{asset.tag}{"-gzip" if packed else ""}"'
-    more = {"ETag": tag, "Cache-Control": caching, "Vary": "Accept-Encoding", **(headers or {})}
-    if is_known(request, tag):
-        return Response(status_code=304, headers=more)
-    if packed:
-        more["Content-Encoding"] = "gzip"
+    packed = takes_gzip(request)
+    more = file_headers(asset.tag, caching, packed=packed) | dict(headers or {})
+    if is_known(request, more["ETag"]):
+        return not_modified(more)
     return Response(asset.packed if packed else asset.plain, media_type=asset.media_type, headers=more)
-
-
-def _takes_gzip(request: Request) -> bool:
-    for item in request.headers.get("accept-encoding", "").lower().split(","):
-        name, *options = (part.strip() for part in item.split(";"))
-        if name in ("gzip", "*"):
-            return not any(option.replace(" ", "") in ("q=0", "q=0.0", "q=0.00", "q=0.000") for option in options)
-    return False
