@@ -20,10 +20,11 @@ class PageHook(BuildHookInterface[Any]):
             (
                 "built/index.html",
                 "gateway/page/build.sh",
-                "the web page could not be built; the package has its text only",
+                "the web page could not be built; the package has its text",
             ),
             ("built-docs/files.json", "docs_site/build.sh", "the documents could not be built; the package has none"),
         ):
-            if not (root / "gateway" / "page" / built).exists():
-                if subprocess.run(["sh", str(root / script)], check=False).returncode:
-                    self.app.display_warning(without)
+            if (root / "gateway" / "page" / built).exists():
+                continue
+            if subprocess.run(["sh", str(root / script)], check=False).returncode:
+                self.app.display_warning(without)
