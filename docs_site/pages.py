@@ -95,6 +95,8 @@ def navigation(index: str, pages: list[str]) -> str:
             if target in pages and target not in placed:
                 placed.add(target)
                 groups.setdefault(caption, []).append(target)
+    if left := [page for page in pages if page not in placed]:
+        groups["More"] = left
     trees = (
         f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(targets) + "\n```\n"
         for caption, targets in groups.items()

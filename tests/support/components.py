@@ -8,6 +8,7 @@ from typing import NoReturn
 import pytest
 
 from lamplighter.gateway.page.assets import Assets, built_assets
+from lamplighter.gateway.page.documents import Documents, built_documents
 
 _PLACES = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin"])
 
@@ -34,6 +35,14 @@ def require_page() -> Assets:
     if assets is None:
         missing("the web page was not built; make page")
     return assets
+
+
+def require_documents() -> Documents:
+    """The built documents."""
+    documents = built_documents()
+    if documents is None:
+        missing("the documents were not built; make docs")
+    return documents
 
 
 def require_module(name: str) -> None:

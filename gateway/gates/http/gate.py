@@ -52,8 +52,10 @@ def _routes(
     graphs = GraphStore(runner, bodies)
     operations = Operations(runner, about)
     read = frozenset({"GET", "HEAD"})
-    yield from DocumentRequests(built_documents()).routes()  # before those of /page/, which is above them
-    yield from PageRequests(runner, built_assets(), gatekeeper, subscribe_at, operations.index).routes()
+    documents = built_documents()
+    yield from DocumentRequests(documents).routes()  # before those of /page/, which is above them
+    page = PageRequests(runner, built_assets(), documents is not None, gatekeeper, subscribe_at, operations.index)
+    yield from page.routes()
     # SPARQL's parameters may be in a form, so `Bodies.call` reads them, by the table of the operation.
     if settings.query_path == settings.update_path:
         served = {settings.query_path: EITHER}

@@ -44,14 +44,22 @@ def page_paths() -> frozenset[str]:
 
 
 class PageRequests:
-    """The handlers. assets: None if the page was not built; subscribe_at: URL of subscriptions, whose host is replaced
-    by that of a request; index: the handler of ``/`` for programs."""
+    """The handlers. assets: None if the page was not built; documents: whether they are at ``/page/docs/``;
+    subscribe_at: URL of subscriptions, whose host is replaced by that of a request; index: the handler of ``/`` for
+    programs."""
 
     def __init__(
-        self, runner: Runner, assets: Assets | None, gatekeeper: Gatekeeper, subscribe_at: str, index: Handler
+        self,
+        runner: Runner,
+        assets: Assets | None,
+        documents: bool,
+        gatekeeper: Gatekeeper,
+        subscribe_at: str,
+        index: Handler,
     ) -> None:
         self._runner = runner
         self._assets = assets
+        self._documents = documents
         self._gatekeeper = gatekeeper
         self._subscribe_at = subscribe_at
         self._index = index
@@ -128,6 +136,7 @@ class PageRequests:
             "query": settings.http.query_path,
             "update": settings.http.update_path,
             "base": settings.gateway.base_iri,
+            "documents": self._documents,
         }
         return JsonAnswer(members, headers=_ROWS_HEADERS)
 

@@ -42,6 +42,14 @@ function NavLink({ view, current, after }) {
     </a>`;
 }
 
+// They are another site, in a policy of their own.
+function DocumentsLink() {
+    if (!session.documents) return null;
+    return html`<a href=${`${top}page/docs/`}>
+        <svg viewBox="0 0 24 24" aria-hidden="true"><path d="M6 3.5h9l4 4v13H6zM14.5 3.5v4.5H19M9 12.5h7M9 16.5h7" /></svg><span>${t("shell.documents")}</span>
+    </a>`;
+}
+
 // A bar at the bottom on phones, where only the first views have room; a column elsewhere.
 function Navigation({ current }) {
     const menu = useRef(null);
@@ -65,13 +73,13 @@ function Navigation({ current }) {
     const inMenu = rest.includes(current);
     return html`<nav aria-label=${t("shell.views")}>
         ${first.map((view) => html`<${NavLink} view=${view} current=${current} after=${close} />`)}
-        <div class="wide">${rest.map((view) => html`<${NavLink} view=${view} current=${current} />`)}</div>
+        <div class="wide">${rest.map((view) => html`<${NavLink} view=${view} current=${current} />`)}<${DocumentsLink} /></div>
         <details class="narrow" ref=${menu}>
             <summary class=${inMenu ? "current" : ""}>
                 <svg viewBox="0 0 24 24" aria-hidden="true"><path d="M5 12h.01M12 12h.01M19 12h.01" stroke-width="3" /></svg>
                 <span>${inMenu ? current.title : t("shell.more")}</span>
             </summary>
-            <div class="menu">${rest.map((view) => html`<${NavLink} view=${view} current=${current} after=${close} />`)}</div>
+            <div class="menu">${rest.map((view) => html`<${NavLink} view=${view} current=${current} after=${close} />`)}<${DocumentsLink} /></div>
         </details>
     </nav>`;
 }

@@ -18,6 +18,7 @@ export const de = {
     "shell.views": "Ansichten",
     "shell.more": "Mehr",
     "shell.skip": "Zum Inhalt springen",
+    "shell.documents": "Dokumente",
     "shell.open": "verbunden",
     "shell.connecting": "verbindet",
     "shell.lost": "Verbindung verloren, neuer Versuch läuft",

@@ -18,6 +18,7 @@ export const en = {
     "shell.views": "Views",
     "shell.more": "More",
     "shell.skip": "Skip to content",
+    "shell.documents": "Documents",
     "shell.open": "live",
     "shell.connecting": "connecting",
     "shell.lost": "connection lost, trying again",
