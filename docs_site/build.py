@@ -65,6 +65,7 @@ class _Outside:
     def page(self, text: str) -> str:
         root = re.search(r'data-content_root="([^"]*)"', text)
         static = f"{root[1] if root else './'}_static/"
+        text = text.replace(' role="heading">', ' role="heading" aria-level="2">')  # Sphinx leaves the level out
         text = _SCRIPT.sub(lambda one: f'<script src="{static}{self._file(one[1], "js")}"></script>', text)
         text = _STYLE.sub(lambda one: f'<link rel="stylesheet" href="{static}{self._file(one[1], "css")}">', text)
         while True:  # an element has one such attribute, so one round is enough; the last one finds none
