@@ -28,6 +28,12 @@ TEXTS = {
 PICTURES = {".png": "image/png", ".webp": "image/webp"}
 _UNUSED = (".buildinfo", ".buildinfo.bak", "objects.inv")
 _LICENSES = ("furo", "Sphinx", "sphinx-basic-ng", "Pygments", "snowballstemmer")
+# What Sphinx and the theme leave out: the level of a heading, and that wide blocks and tables can be scrolled with keys.
+_ACCESSIBLE = {
+    ' role="heading">': ' role="heading" aria-level="2">',
+    '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
+    '<div class="highlight"><pre>': '<div class="highlight"><pre tabindex="0">',
+}
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.S)
 _STYLE = re.compile(r"<style>(.*?)</style>", re.S)
 _STYLED = re.compile(r'<([a-z][\w-]*)([^<>]*?) style="([^"]*)"([^<>]*)>')
@@ -65,7 +71,8 @@ class _Outside:
     def page(self, text: str) -> str:
         root = re.search(r'data-content_root="([^"]*)"', text)
         static = f"{root[1] if root else './'}_static/"
-        text = text.replace(' role="heading">', ' role="heading" aria-level="2">')  # Sphinx leaves the level out
+        for before, after in _ACCESSIBLE.items():
+            text = text.replace(before, after)
         text = _SCRIPT.sub(lambda one: f'<script src="{static}{self._file(one[1], "js")}"></script>', text)
         text = _STYLE.sub(lambda one: f'<link rel="stylesheet" href="{static}{self._file(one[1], "css")}">', text)
         while True:  # an element has one such attribute, so one round is enough; the last one finds none

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.components import require_page
+from tests.support.components import require_documents, require_page
 from tests.support.linked_packages import link, needed
 from tests.support.places import ROOT
 
@@ -161,6 +161,19 @@ def test_the_web_page_is_in_the_wheel_without_its_sources(installation: Installa
     assert not {name for name in packed if name.startswith("source/") or name in ("build.sh", "node.lock")}
     told = installation.run("python", "-c", "from lamplighter.gateway.page.assets import *; print(built_assets())")
     assert told.stdout.startswith("Assets("), told.stderr
+
+
+def test_the_documents_are_in_the_wheel_without_their_sources(installation: Installation) -> None:
+    documents = require_documents()
+    packed = set(contents(installation.wheel))
+    stored = {f"{name}.gz" if one.packed else name for name, one in documents.files.items()} | {"files.json"}
+    assert {f"lamplighter/gateway/page/built-docs/{name}" for name in stored} <= packed
+    assert not {name for name in packed if "docs_site" in name}
+    script = (
+        "from lamplighter.gateway.page.documents import *; print(len(built_documents().read('index.html', packed=0)))"
+    )
+    told = installation.run("python", "-c", script)
+    assert told.stdout.strip() == str(documents.files["index.html"].size), told.stderr
 
 
 def test_the_demo_plays_with_its_mapping_and_application(installation: Installation) -> None:

@@ -68,10 +68,11 @@ def machine(package: Path) -> Iterator[Machine]:
     machine.end()
 
 
-def test_the_package_has_the_web_page(package: Path) -> None:
+def test_the_package_has_the_web_page_and_the_documents(package: Path) -> None:
     files = run("dpkg-deb", "--contents", str(package))
     assert "site-packages/lamplighter/gateway/page/built/index.html" in files
     assert "gateway/page/source" not in files
+    assert "site-packages/lamplighter/gateway/page/built-docs/index.html.gz" in files
 
 
 def all_is_well(machine: Machine) -> bool:

@@ -44,7 +44,7 @@ def test_a_search_without_a_hit_says_so(browser: Browser, site: Site) -> None:
     assert searched(browser, "zzyzx") == []
 
 
-@pytest.mark.parametrize("page", ["index.html", "settings.html", "search.html?q=restore"])
+@pytest.mark.parametrize("page", ["index.html", "readme.html", "settings.html", "search.html?q=restore"])
 @pytest.mark.parametrize("dark", [False, True])
 def test_pages_are_accessible(browser: Browser, site: Site, page: str, dark: bool) -> None:
     if not AXE.exists():
