@@ -170,7 +170,7 @@ INTERFACE: Mapping[str, Edit] = {
         ("    changes: ChangesSettings = ChangesSettings()\n", "    toy: ToySettings = ToySettings()\n"),
     ),
     "lamplighter.toml": insert(
-        (" from which others replicate the dataset\n", '\n[toy]\nenabled = false\ngreeting = "hello"\n')
+        (" for replication\n", '\n[toy]\nenabled = false\ngreeting = "hello"\n')
     ),
     "docs/choose-interface.md": insert(
         (

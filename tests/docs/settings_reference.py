@@ -59,10 +59,15 @@ def _section(tables: list[Table]) -> str:
         keys = [table.keys.get(name) for table in tables]
         mark = RELOADED if not whole and all(_is_reloaded(key.table, name) for key in keys if key) else ""
         defaults = "|".join(_default(key) if key else "" for key in keys)
-        text = next(key.text for key in keys if key)
+        text = next(key.text for key in keys if key) or _text_of_others([key for key in keys if key and key.text])
         rows.append(f"|`{name}`{mark}|{defaults}|{_escaped(text)}|")
     texts = dict.fromkeys(_linked(table.text) for table in tables if table.text)
     return f"### {heading}\n\n" + "".join(f"{text}\n\n" for text in texts) + "\n".join(rows)
+
+
+def _text_of_others(keys: list[Key]) -> str:
+    """The text of a key that the first table has without one."""
+    return "; ".join(f"{key.table}: {key.text}" for key in keys)
 
 
 def _linked(text: str) -> str:
