@@ -28,7 +28,7 @@ TEXTS = {
 PICTURES = {".png": "image/png", ".webp": "image/webp"}
 _UNUSED = (".buildinfo", ".buildinfo.bak", "objects.inv")
 _LICENSES = ("furo", "Sphinx", "sphinx-basic-ng", "Pygments", "snowballstemmer")
-# What Sphinx and the theme leave out: the level of a heading, and that wide blocks and tables can be scrolled with keys.
+# What Sphinx and the theme leave out: levels of headings, and that keys can scroll wide blocks and tables.
 _ACCESSIBLE = {
     ' role="heading">': ' role="heading" aria-level="2">',
     '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
