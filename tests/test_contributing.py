@@ -169,9 +169,7 @@ INTERFACE: Mapping[str, Edit] = {
         ),
         ("    changes: ChangesSettings = ChangesSettings()\n", "    toy: ToySettings = ToySettings()\n"),
     ),
-    "lamplighter.toml": insert(
-        (" for replication\n", '\n[toy]\nenabled = false\ngreeting = "hello"\n')
-    ),
+    "lamplighter.toml": insert((" for replication\n", '\n[toy]\nenabled = false\ngreeting = "hello"\n')),
     "docs/choose-interface.md": insert(
         (
             "| interface | for | who connects | continues by | switch on |\n| --- | --- | --- | --- | --- |\n",
