@@ -18,8 +18,8 @@ USER_PAGES = sorted(
     ]
 )
 PACKAGES = "adapters|cloud_sync|demo|engine|gateway|ontology"
-NO_SETTINGS = {"log.bytes", "sync.json", "sync.lock", "changes.key", "[seq]"}
-"""Figures of `/health`, files and parts of queries that look like settings."""
+NO_SETTINGS = {"log.bytes", "sync.json", "sync.lock", "changes.key"}
+"""Figures of `/health`, and files, that look like settings."""
 NAMED_TABLES = ("mqtt.brokers.", "coap.devices.", "http_devices.devices.")
 LIBRARY = "lamplighter.engine.client.rdflib"
 """A module that readers import, but no program on the pages does."""
@@ -36,7 +36,7 @@ def name_of(page: Path) -> str:
 
 
 def unknown_settings(text: str) -> list[str]:
-    """Spans such as `limits.x`, `coap.server.x = 1` or `[table]` without such a setting or table."""
+    """Spans such as `limits.x`, `coap.server.x = 1` or `[sync.x]` without such a setting or table."""
     tables = structs()
     keys = {name: set(value.__struct_fields__) for name, value in tables.items()}
     found = []
@@ -45,8 +45,8 @@ def unknown_settings(text: str) -> list[str]:
             folder = (ROOT / key[1]).is_dir() or (ROOT / "engine" / key[1]).is_dir()
             if key[2] not in keys[key[1]] and span not in NO_SETTINGS and not folder:
                 found.append(span)
-        table = re.fullmatch(r"\[([a-z_]+(?:\.[a-z_]+)*)\]", span)
-        if table and table[1] not in tables and span not in NO_SETTINGS and not table[1].startswith(NAMED_TABLES):
+        table = re.fullmatch(r"\[(([a-z_]+)\.[a-z_.]+)\]", span)
+        if table and table[2] in tables and table[1] not in tables and not table[1].startswith(NAMED_TABLES):
             found.append(span)
     return found
 
@@ -124,8 +124,8 @@ def test_pages_name_no_tests_and_no_modules(page: Path) -> None:
 
 
 def test_wrong_names_are_found() -> None:
-    text = "`limits.parse_ms_max` `limits.x` `coap.server.port = 1` `coap.server.x` `[sync]` `[sink]` `docs/index.md`\n"
-    assert unknown_settings(text) == ["limits.x", "coap.server.x", "[sink]"]
+    text = "`limits.parse_ms_max` `limits.x` `coap.server.port = 1` `coap.server.x` `[sync]` `[sync.sink]` `docs/index.md`\n"
+    assert unknown_settings(text) == ["limits.x", "coap.server.x", "[sync.sink]"]
     assert unknown_metrics("lamplighter_quads lamplighter_commits_total lamplighter_unready_total") == ["unready_total"]
     assert missing_files("`docs/index.md` `docs/none.md` `/usr/share/docs/x`") == ["docs/none.md"]
     named = "`tests/test_docs.py` `gateway/clock.py` `lamplighter.gateway.clock` `lamplighter.engine`"
