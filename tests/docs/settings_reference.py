@@ -60,7 +60,7 @@ def _section(tables: list[Table]) -> str:
         mark = RELOADED if not whole and all(_is_reloaded(key.table, name) for key in keys if key) else ""
         defaults = "|".join(_default(key) if key else "" for key in keys)
         text = next(key.text for key in keys if key) or _text_of_others([key for key in keys if key and key.text])
-        rows.append(f"|`{name}`{mark}|{defaults}|{_escaped(text)}|")
+        rows.append(f"|`{name}`{mark}|{defaults}|{_linked(text)}|")
     texts = dict.fromkeys(_linked(table.text) for table in tables if table.text)
     return f"### {heading}\n\n" + "".join(f"{text}\n\n" for text in texts) + "\n".join(rows)
 
@@ -71,7 +71,7 @@ def _text_of_others(keys: list[Key]) -> str:
 
 
 def _linked(text: str) -> str:
-    """The comment of a table: names of pages become links with their titles."""
+    """A comment as Markdown; names of pages become links with their titles."""
 
     def link(found: re.Match[str]) -> str:
         page = (ROOT / "docs" / found[1]).read_text()

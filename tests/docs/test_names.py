@@ -46,7 +46,7 @@ def unknown_settings(text: str) -> list[str]:
             if key[2] not in keys[key[1]] and span not in NO_SETTINGS and not folder:
                 found.append(span)
         table = re.fullmatch(r"\[(([a-z_]+)\.[a-z_.]+)\]", span)
-        if table and table[2] in tables and table[1] not in tables and not table[1].startswith(NAMED_TABLES):
+        if table and table[2] in tables and table[1] not in tables and not f"{table[1]}.".startswith(NAMED_TABLES):
             found.append(span)
     return found
 
@@ -124,7 +124,7 @@ def test_pages_name_no_tests_and_no_modules(page: Path) -> None:
 
 
 def test_wrong_names_are_found() -> None:
-    text = "`limits.parse_ms_max` `limits.x` `coap.server.port = 1` `coap.server.x` `[sync]` `[sync.sink]` `docs/index.md`\n"
+    text = "`limits.parse_ms_max` `limits.x` `coap.server.port = 1` `coap.server.x` `[coap.devices]` `[sync.sink]`"
     assert unknown_settings(text) == ["limits.x", "coap.server.x", "[sync.sink]"]
     assert unknown_metrics("lamplighter_quads lamplighter_commits_total lamplighter_unready_total") == ["unready_total"]
     assert missing_files("`docs/index.md` `docs/none.md` `/usr/share/docs/x`") == ["docs/none.md"]
