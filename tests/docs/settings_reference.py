@@ -16,7 +16,7 @@ from tests.support.places import ROOT
 
 GROUPS = (("webhooks", "ldn", "ngsild.subscriptions"), ("coap", "http_devices", "modbus"))
 """Tables that share most keys, and are shown as one."""
-DEFAULT_CHARACTERS_MAX = 48
+DEFAULT_CHARACTERS_MAX = 40
 """A longer default is only in the file."""
 RELOADED = "↻"
 
@@ -61,13 +61,21 @@ def _section(tables: list[Table]) -> str:
         defaults = "|".join(_default(key) if key else "" for key in keys)
         text = next(key.text for key in keys if key) or _text_of_others([key for key in keys if key and key.text])
         rows.append(f"|`{name}`{mark}|{defaults}|{_linked(text)}|")
-    texts = dict.fromkeys(_linked(table.text) for table in tables if table.text)
+    texts = dict.fromkeys(_heading_text(table.text) for table in tables if table.text)
     return f"### {heading}\n\n" + "".join(f"{text}\n\n" for text in texts) + "\n".join(rows)
 
 
 def _text_of_others(keys: list[Key]) -> str:
     """The text of a key that the first table has without one."""
-    return "; ".join(f"{key.table}: {key.text}" for key in keys)
+    texts = dict.fromkeys(key.text for key in keys)
+    return "; ".join(f"{', '.join(key.table for key in keys if key.text == text)}: {text}" for text in texts)
+
+
+def _heading_text(text: str) -> str:
+    """The link to the page of a table, or else its comment."""
+    linked = _linked(text)
+    link = re.search(r"\[[^\]]+\]\([^)]+\)", linked)
+    return link[0] if link else linked
 
 
 def _linked(text: str) -> str:

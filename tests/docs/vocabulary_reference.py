@@ -15,9 +15,12 @@ OWN = {
     *("targetNode", "onViolation", "clock", "now", "counters", "health", "since", "subscribed", "listensOn", "byRule"),
     *("problem", "revision", "announcement", "thingId", "source", "command", "ofDevice", "ucumUnit", "parameters"),
     *("Registration", "endpointName", "sector", "coapBase", "links", "lifetime", "expires"),
-    *("ReportedProblem", "reason", "count", "givenName", "givenArea", "broker"),
+    *("ReportedProblem", "reason", "count", "givenName", "givenArea", "broker", "Mapping", "rule", "Broker"),
+    *("Adapter", "connected", "address", "coapAddress", "unreachable", "sentTime", "cause", "answer", "target"),
+    *("followed", "begins", "ends", "onWeekday", "changesAt", "periodProblem", "minimum", "maximum"),
 }
-"""What the gateway notes for itself, and what other pages explain: functions, shapes, registrations, problems."""
+"""What the gateway notes for itself, and what other pages explain: functions, shapes, rules, registrations, problems,
+actuations, periods."""
 _COMMENT = pyoxigraph.NamedNode("http://www.w3.org/2000/01/rdf-schema#comment")
 
 
