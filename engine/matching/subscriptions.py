@@ -127,8 +127,10 @@ class Subscriptions:
             reason = f"the first result needs {error}"
             if tried_first:
                 size = min(len(text), UNPLANNED_CHARACTERS_MAX)  # a longer one would not be kept
-                known = self._exceeded if handed_over else self._long
-                known.put((parsed.key(terms, dataset), tuple(terms)), reason, size)
+                key = parsed.key(terms, dataset), tuple(terms)
+                # What a plan of groups keeps can be too much work by itself, whoever evaluates the rows.
+                known = self._exceeded if handed_over or self._long.get(key) is not None else self._long
+                known.put(key, reason, size)
                 raise PlanExceededError(reason) from error
             if not handed_over:
                 raise LimitExceededError(f"the first result of the subscription needs {error}") from error

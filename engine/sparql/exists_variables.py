@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lamplighter.engine.sparql.algebra import (
     Aggregate,
@@ -64,7 +64,7 @@ def own_names(found: Sequence[Token]) -> dict[int, str]:
         return names
     used = Counter(token.text[1:] for token in found if token.kind == "variable")
     for start, node in _trees(found):
-        for span, scope in _scopes(node, None):
+        for span, scope in _scopes(node):
             first, last = (start + position for position in span)
             inside = [index for index in range(first, last) if found[index].kind == "variable"]
             counts = Counter(found[index].text[1:] for index in inside)
@@ -149,49 +149,63 @@ def _blocks(found: Sequence[Token]) -> Iterator[tuple[int, int]]:
                 yield start, index + 1
 
 
-def _scopes(node: Any, given: Scope | None) -> Iterator[tuple[Span, Scope]]:
+def _scopes(tree: Node) -> Iterator[tuple[Span, Scope]]:
     """Each EXISTS, and each sub-SELECT within one, the outer one first, with the variables that it shares with what is
-    around it: those that are substituted, or projected. given: those of the EXISTS around it, None without one."""
+    around it: those that are substituted, or projected."""
+    # Not recursive: a group of many parts is a tree as deep as they are many.
+    steps: list[_Step] = [_Step(tree)]
+    while steps:
+        step = steps.pop()
+        if step.span is not None and step.given is not None:
+            yield step.span, step.given
+        steps += reversed(_inside(step.node, step.given))
+
+
+class _Step(NamedTuple):
+    """Something to look into. given: the variables of the EXISTS around it, None without one. span: of an EXISTS or a
+    sub-SELECT that begins here, and shares the given variables."""
+
+    node: Any
+    given: Scope | None = None
+    span: Span | None = None
+
+
+def _inside(node: Any, given: Scope | None) -> Sequence[_Step]:
+    """The parts of a node, in order."""
     match node:
         case Filter(inner, expression) | Extend(inner, _, expression):
-            yield from _scopes(inner, given)
-            yield from _of_expressions((expression,), visible(inner), given)
+            return [_Step(inner, given), *_of_expressions((expression,), (inner,), given)]
         case LeftJoin(left, right, expressions):
-            yield from _scopes(left, given)
-            yield from _scopes(right, given)
-            yield from _of_expressions(expressions, visible(left) | visible(right), given)
+            return [_Step(left, given), _Step(right, given), *_of_expressions(expressions, (left, right), given)]
         case Group(inner, _, aggregates):
-            yield from _scopes(inner, given)
             arguments = [aggregate.argument for _, aggregate in aggregates if aggregate.argument is not None]
-            yield from _of_expressions(arguments, visible(inner), given)
+            return [_Step(inner, given), *_of_expressions(arguments, (inner,), given)]
         case Slice(inner, order):
-            yield from _scopes(inner, given)
-            yield from _of_expressions([key.expression for key in order], _order_scope(inner), given)
+            sorted_by = [key.expression for key in order]
+            return [_Step(inner, given), *_of_expressions(sorted_by, (_before_projection(inner),), given)]
         case Project(inner, variables):
+            if given is None:
+                return [_Step(inner)]
             projected = frozenset(variables)
-            if given is not None:
-                yield node.span, projected
-            yield from _scopes(inner, None if given is None else given & projected)
+            return [_Step((), projected, node.span), _Step(inner, given & projected)]
         case tuple() if not isinstance(node, (Variable, Pattern)):
-            for member in node:
-                yield from _scopes(member, given)
+            return [_Step(member, given) for member in node]
         case _ if is_dataclass(node) and not isinstance(node, (Expression, Aggregate, OrderKey)):
-            for field in fields(node):
-                yield from _scopes(getattr(node, field.name), given)
+            return [_Step(getattr(node, field.name), given) for field in fields(node)]
+    return ()
 
 
-def _order_scope(node: Node) -> Scope:
-    """The variables of the solutions that ORDER BY sorts: those before the projection (18.2.4.4, 18.2.5)."""
+def _before_projection(node: Node) -> Node:
+    """What has the solutions that ORDER BY sorts: those before the projection (18.2.4.4, 18.2.5)."""
     while isinstance(node, (Project, Distinct)):
         node = node.node
-    return visible(node)
+    return node
 
 
-def _of_expressions(
-    expressions: Sequence[Expression], bound: Scope, given: Scope | None
-) -> Iterator[tuple[Span, Scope]]:
-    scope = bound | (given or frozenset())
-    for expression in expressions:
-        for exists in expression.exists:
-            yield exists.span, scope
-            yield from _scopes(exists.node, scope)
+def _of_expressions(expressions: Sequence[Expression], around: Sequence[Node], given: Scope | None) -> list[_Step]:
+    """around: the nodes whose variables the expressions have."""
+    found = [exists for expression in expressions for exists in expression.exists]
+    if not found:
+        return []
+    scope = (given or frozenset()).union(*map(visible, around))
+    return [_Step(exists.node, scope, exists.span) for exists in found]

@@ -63,6 +63,7 @@ from lamplighter.gateway.gates.bounded_sockets import (
 from lamplighter.gateway.gates.listeners import BACKLOG, HANDSHAKES_MAX, Listener
 from lamplighter.gateway.gates.outbox import Outbox, SendBudget
 from lamplighter.gateway.gates.sinks import ClientSink
+from lamplighter.gateway.loop.failures import failure
 from lamplighter.gateway.loop.queue import OrderedLane
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import Batch, UpdateCall
@@ -284,6 +285,9 @@ class _Connection:
                 if isinstance(error, QueueFullError):
                     full = error
                 self._refuse(bare(error), request, caller, answered)
+                continue
+            except Exception as error:  # whatever a text does to those who look at it, in answer to this request
+                self._refuse(failure(error), request, caller, answered)
                 continue
             self._under_way_bytes += size
             self._under_way += 1

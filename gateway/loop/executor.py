@@ -42,6 +42,8 @@ released takes memory, and clients wait. An alarm waits for the releases of the 
 HELD_S = (SLICE_S, SLICE_S, SLICE_S, 0.002)
 """How long tasks hold the loop at a time, by the class of the last one: no alarm arrives meanwhile."""
 _NORMAL = Priority.NORMAL
+EXCEEDED_MAX = 32
+"""Plans of a request that were not enough, one after the other; an update may have many operations."""
 BREATH_S = 0.05
 """How long a look at a request takes behind which others have their turn, before the request itself."""
 QUICK_S, QUICK_REQUESTS_MAX = 0.001, 8
@@ -188,7 +190,11 @@ class TaskExecutor:
                 task.begun = arrived
             bare(error)  # its frames would keep what the dry run found until the garbage collector comes
             task.dry_run = None
-            task.attempts += isinstance(error, TouchedError)
+            if isinstance(error, TouchedError):
+                task.attempts += 1
+            else:
+                task.exceeded += 1
+                task.error = error if task.exceeded > EXCEEDED_MAX else None
             await self._take(task, tasks)  # the store evaluates it now, so it has to pass a dry run
             return
         except BaseException as error:

@@ -148,7 +148,8 @@ class Task:
 
     outcome: of `run`, for the requester. begun: when it arrived, if it is timed. priority: the class in which it waits.
     number: of its lane's, from 0. client: whose share of the room it takes, "" for none. dry_run, error: what it has
-    had to pass, and why that failed. attempts: how often commits have touched what it had found.
+    had to pass, and why that failed. attempts: how often commits have touched what it had found. exceeded: how often a
+    plan was not enough, so that the store evaluates more of it.
     """
 
     run: Callable[[], Any]
@@ -163,6 +164,7 @@ class Task:
     dry_run: DryRun | ParseJob | IndexJob | Breath | None = None
     error: GatewayError | None = None
     attempts: int = 0
+    exceeded: int = 0
 
 
 class _LaneTurn(NamedTuple):

@@ -154,6 +154,21 @@ def test_a_caller_may_have_what_the_plan_cannot_do_tried_first() -> None:
         assert engine.subscribe(other, tried_first=True).spu_class != "re-evaluated"
 
 
+def test_groups_whose_state_alone_is_too_much_for_a_plan_are_left_to_the_store() -> None:
+    """A plan of groups reads all solutions, also where the store evaluates the first result."""
+    text = "SELECT (COUNT(*) AS ?n) (MIN(?f) AS ?least) { ?s <urn:p> ?o BIND(REPLACE(STR(?o), 'x', 'y') AS ?f) }"
+    with Engine(evaluation_ms_max=20) as engine:
+        engine.update("INSERT DATA {" + " ".join(f"<urn:s> <urn:p> 'x{number}' ." for number in range(400)) + "}")
+        for _ in range(2):
+            with pytest.raises(PlanExceededError, match="the first result needs more work"):
+                engine.subscribe(text, tried_first=True)
+            assert engine.evaluation_of_subscription(text) is not None
+        one = engine.subscribe(text, tried_first=True)
+        assert (one.spu_class, len(one.first)) == ("re-evaluated", 1)
+        [change] = engine.update("DELETE DATA { <urn:s> <urn:p> 'x7' }").notifications
+        assert (len(change.removed), len(change.added)) == (1, 1)
+
+
 def test_long_text_that_the_plan_cannot_do_is_remembered() -> None:
     text = f"SELECT * {{ {' '.join(f'?s <urn:p{number % 4}> ?o{number} .' for number in range(17))} }}"
     text += " " * UNPLANNED_CHARACTERS_MAX
