@@ -12,7 +12,7 @@ BUILT_DOCUMENTS = Path(__file__).parent / "built-docs"
 _LIST = "files.json"
 
 
-class Document(msgspec.Struct, frozen=True):
+class SiteFile(msgspec.Struct, frozen=True):
     """A file of the site. tag: the entity tag of its content; size: of the content in bytes; packed: whether it is
     stored as gzip."""
 
@@ -25,7 +25,7 @@ class Document(msgspec.Struct, frozen=True):
 class Documents:
     """The site. files: by path; each that is stored is in this list, and no other file is read."""
 
-    def __init__(self, folder: Path, files: Mapping[str, Document]) -> None:
+    def __init__(self, folder: Path, files: Mapping[str, SiteFile]) -> None:
         self._folder = folder
         self.files = files
 
@@ -33,7 +33,7 @@ class Documents:
     def pages(self) -> list[str]:
         return [name for name in self.files if name.endswith(".html")]
 
-    def read(self, name: str, *, packed: bool) -> bytes:
+    def content(self, name: str, *, packed: bool) -> bytes:
         """The content of a listed file, or its gzip. Raises OSError."""
         if not self.files[name].packed:
             return (self._folder / name).read_bytes()
@@ -47,4 +47,4 @@ def built_documents(folder: Path = BUILT_DOCUMENTS) -> Documents | None:
         content = (folder / _LIST).read_bytes()
     except FileNotFoundError:
         return None
-    return Documents(folder, msgspec.json.decode(content, type=dict[str, Document]))
+    return Documents(folder, msgspec.json.decode(content, type=dict[str, SiteFile]))

@@ -66,7 +66,7 @@ class DocumentRequests:
             return not_modified(headers)
         async with self._reading:
             try:
-                content = await asyncio.to_thread(self._documents.read, name, packed=packed)
+                content = await asyncio.to_thread(self._documents.content, name, packed=packed)
             except OSError:
                 return Refusal("not_found", 404, f"the document {name!r} cannot be read; install the gateway again")
         return Response(content, media_type=found.media_type, headers=headers)

@@ -106,7 +106,7 @@ def test_pages_load_files_of_the_site_only_and_have_no_script_or_style_within() 
             assert target in documents.files, f"{name}: {link}"
     for name in documents.files:
         if name.endswith((".css", ".js")):
-            text = documents.read(name, packed=False).decode()
+            text = documents.content(name, packed=False).decode()
             assert not re.findall(r"url\(['\"]?https?:|@import", text), name
 
 
@@ -116,16 +116,16 @@ def test_files_are_as_listed() -> None:
     listed = {f"{name}.gz" if one.packed else name for name, one in documents.files.items()}
     assert stored == listed | {"files.json"}
     for name, one in documents.files.items():
-        content = documents.read(name, packed=False)
+        content = documents.content(name, packed=False)
         assert (len(content), hashlib.sha256(content).hexdigest()[:16]) == (one.size, one.tag), name
         if one.packed:
-            assert gzip.decompress(documents.read(name, packed=True)) == content
+            assert gzip.decompress(documents.content(name, packed=True)) == content
 
 
 def test_the_documents_are_small() -> None:
     documents = require_documents()
     packed = [name for name, one in documents.files.items() if one.packed]
-    assert sum(len(documents.read(name, packed=True)) for name in packed) < GZIP_BYTES_MAX
+    assert sum(len(documents.content(name, packed=True)) for name in packed) < GZIP_BYTES_MAX
     assert len(packed) < len(documents.files)
 
 
