@@ -153,7 +153,7 @@ def _scopes(tree: Node) -> Iterator[tuple[Span, Scope]]:
     """Each EXISTS, and each sub-SELECT within one, the outer one first, with the variables that it shares with what is
     around it: those that are substituted, or projected."""
     # Not recursive: a group of many parts is a tree as deep as they are many.
-    steps: list[_Look] = [_Look(tree)]
+    steps: list[_Surrounded] = [_Surrounded(tree)]
     while steps:
         step = steps.pop()
         if step.span is not None and step.given is not None:
@@ -161,7 +161,7 @@ def _scopes(tree: Node) -> Iterator[tuple[Span, Scope]]:
         steps += reversed(_inside(step.node, step.given))
 
 
-class _Look(NamedTuple):
+class _Surrounded(NamedTuple):
     """Something to look into. given: the variables of the EXISTS around it, None without one. span: of an EXISTS or a
     sub-SELECT that begins here, and shares the given variables."""
 
@@ -170,28 +170,32 @@ class _Look(NamedTuple):
     span: Span | None = None
 
 
-def _inside(node: Any, given: Scope | None) -> Sequence[_Look]:
+def _inside(node: Any, given: Scope | None) -> Sequence[_Surrounded]:
     """The parts of a node, in order."""
     match node:
         case Filter(inner, expression) | Extend(inner, _, expression):
-            return [_Look(inner, given), *_of_expressions((expression,), (inner,), given)]
+            return [_Surrounded(inner, given), *_of_expressions((expression,), (inner,), given)]
         case LeftJoin(left, right, expressions):
-            return [_Look(left, given), _Look(right, given), *_of_expressions(expressions, (left, right), given)]
+            return [
+                _Surrounded(left, given),
+                _Surrounded(right, given),
+                *_of_expressions(expressions, (left, right), given),
+            ]
         case Group(inner, _, aggregates):
             arguments = [aggregate.argument for _, aggregate in aggregates if aggregate.argument is not None]
-            return [_Look(inner, given), *_of_expressions(arguments, (inner,), given)]
+            return [_Surrounded(inner, given), *_of_expressions(arguments, (inner,), given)]
         case Slice(inner, order):
             sorted_by = [key.expression for key in order]
-            return [_Look(inner, given), *_of_expressions(sorted_by, (_before_projection(inner),), given)]
+            return [_Surrounded(inner, given), *_of_expressions(sorted_by, (_before_projection(inner),), given)]
         case Project(inner, variables):
             if given is None:
-                return [_Look(inner)]
+                return [_Surrounded(inner)]
             projected = frozenset(variables)
-            return [_Look((), projected, node.span), _Look(inner, given & projected)]
+            return [_Surrounded((), projected, node.span), _Surrounded(inner, given & projected)]
         case tuple() if not isinstance(node, (Variable, Pattern)):
-            return [_Look(member, given) for member in node]
+            return [_Surrounded(member, given) for member in node]
         case _ if is_dataclass(node) and not isinstance(node, (Expression, Aggregate, OrderKey)):
-            return [_Look(getattr(node, field.name), given) for field in fields(node)]
+            return [_Surrounded(getattr(node, field.name), given) for field in fields(node)]
     return ()
 
 
@@ -202,10 +206,12 @@ def _before_projection(node: Node) -> Node:
     return node
 
 
-def _of_expressions(expressions: Sequence[Expression], around: Sequence[Node], given: Scope | None) -> list[_Look]:
+def _of_expressions(
+    expressions: Sequence[Expression], around: Sequence[Node], given: Scope | None
+) -> list[_Surrounded]:
     """around: the nodes whose variables the expressions have."""
     found = [exists for expression in expressions for exists in expression.exists]
     if not found:
         return []
     scope = (given or frozenset()).union(*map(visible, around))
-    return [_Look(exists.node, scope, exists.span) for exists in found]
+    return [_Surrounded(exists.node, scope, exists.span) for exists in found]

@@ -53,7 +53,7 @@ class _Page(HTMLParser):
 
 @cache
 def page(name: str) -> _Page:
-    return _Page(require_documents().read(name, packed=False).decode())
+    return _Page(require_documents().content(name, packed=False).decode())
 
 
 def broken_links(name: str) -> list[str]:
@@ -130,7 +130,7 @@ def test_the_documents_are_small() -> None:
 
 
 def test_licenses_of_what_is_in_the_site_are_with_it() -> None:
-    text = require_documents().read("licenses.txt", packed=False).decode()
+    text = require_documents().content("licenses.txt", packed=False).decode()
     assert [name for name in ("furo", "Sphinx", "snowballstemmer") if f"{name} " not in text] == []
 
 

@@ -31,7 +31,7 @@ async def test_each_file_has_its_type_and_the_policy(gateway: Addresses) -> None
         assert plain.headers["x-content-type-options"] == "nosniff"
         assert plain.headers["cache-control"] == "no-cache"
     first = await http(at(gateway, "/page/docs/"))
-    assert first.body == documents.read("index.html", packed=False)
+    assert first.body == documents.content("index.html", packed=False)
     answer = await http(at(gateway, "/page/docs"))
     assert (answer.status, answer.headers["location"]) == (308, "docs/")
 
@@ -41,7 +41,7 @@ async def test_files_are_packed_and_known_files_are_not_sent_again(gateway: Addr
     url = at(gateway, "/page/docs/index.html")
     packed = await http(url, headers={"Accept-Encoding": "gzip"})
     assert packed.headers["content-encoding"] == "gzip"
-    assert gzip.decompress(packed.body) == documents.read("index.html", packed=False)
+    assert gzip.decompress(packed.body) == documents.content("index.html", packed=False)
     tag = packed.headers["etag"]
     known = await http(url, headers={"Accept-Encoding": "gzip", "If-None-Match": tag})
     assert (known.status, known.body) == (304, b"")
@@ -88,7 +88,7 @@ def test_documents_need_no_token(tmp_path: Path) -> None:
     with SecureGateway(tmp_path, registration="open") as gateway:
         for prefix in ("", "/secure"):
             answer = gateway.https("GET", f"{prefix}/page/docs/index.html")
-            assert (answer.status, answer.body) == (200, documents.read("index.html", packed=False))
+            assert (answer.status, answer.body) == (200, documents.content("index.html", packed=False))
 
 
 async def test_a_gateway_without_documents_says_how_to_have_them(
