@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from lamplighter.gateway.addresses import Addresses
-from lamplighter.gateway.page.documents import Document, Documents
+from lamplighter.gateway.page.documents import SiteFile, Documents
 from tests.support.components import require_documents
 from tests.support.running_gateway import http, running_gateway
 from tests.support.secure_gateway import SecureGateway
@@ -104,7 +104,7 @@ async def test_a_gateway_without_documents_says_how_to_have_them(
 
 
 async def test_a_file_that_was_removed_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    documents = Documents(tmp_path, {"index.html": Document("text/html", "0", 1, packed=True)})
+    documents = Documents(tmp_path, {"index.html": SiteFile("text/html", "0", 1, packed=True)})
     monkeypatch.setattr("lamplighter.gateway.gates.http.gate.built_documents", lambda: documents)
     async with running_gateway(tmp_path / "gateway") as running:
         answer = await http(at(running, "/page/docs/"))
