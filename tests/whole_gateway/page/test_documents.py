@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from lamplighter.gateway.addresses import Addresses
-from lamplighter.gateway.page.documents import SiteFile, Documents
+from lamplighter.gateway.page.documents import Documents, SiteFile
 from tests.support.components import require_documents
 from tests.support.running_gateway import http, running_gateway
 from tests.support.secure_gateway import SecureGateway
