@@ -169,7 +169,10 @@ def test_the_documents_are_in_the_wheel_without_their_sources(installation: Inst
     stored = {f"{name}.gz" if one.packed else name for name, one in documents.files.items()} | {"files.json"}
     assert {f"lamplighter/gateway/page/built-docs/{name}" for name in stored} <= packed
     assert not {name for name in packed if "docs_site" in name}
-    script = "from lamplighter.gateway.page.documents import *; print(len(built_documents().content('index.html', packed=0)))"
+    script = (
+        "from lamplighter.gateway.page import documents as d; "
+        "print(len(d.built_documents().content('index.html', packed=0)))"
+    )
     told = installation.run("python", "-c", script)
     assert told.stdout.strip() == str(documents.files["index.html"].size), told.stderr
 
