@@ -299,17 +299,9 @@ def _once_a_node(function: Callable[[Node], frozenset[Variable]]) -> Callable[[N
     def value(node: Node) -> frozenset[Variable]:
         kept: frozenset[Variable] | None = node.__dict__.get(name)
         if kept is None:
-            # From the innermost one: a group of many parts is a tree as deep as they are many.
-            nodes = [node]
-            while (inner := nodes[-1].__dict__.get("left") or nodes[-1].__dict__.get("node")) is not None:
-                if name in inner.__dict__:
-                    break
-                nodes.append(inner)
             # A frozen dataclass refuses to set an attribute, but not a member of its dictionary. Comparing and hashing
             # use its fields only.
-            for one in reversed(nodes):
-                kept = one.__dict__[name] = function(one)
-        assert kept is not None
+            kept = node.__dict__[name] = function(node)
         return kept
 
     return wraps(function)(value)

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from lamplighter.engine.sparql.algebra import (
     Aggregate,
@@ -64,7 +64,7 @@ def own_names(found: Sequence[Token]) -> dict[int, str]:
         return names
     used = Counter(token.text[1:] for token in found if token.kind == "variable")
     for start, node in _trees(found):
-        for span, scope in _scopes(node):
+        for span, scope in _scopes(node, None):
             first, last = (start + position for position in span)
             inside = [index for index in range(first, last) if found[index].kind == "variable"]
             counts = Counter(found[index].text[1:] for index in inside)
@@ -149,69 +149,49 @@ def _blocks(found: Sequence[Token]) -> Iterator[tuple[int, int]]:
                 yield start, index + 1
 
 
-def _scopes(tree: Node) -> Iterator[tuple[Span, Scope]]:
+def _scopes(node: Any, given: Scope | None) -> Iterator[tuple[Span, Scope]]:
     """Each EXISTS, and each sub-SELECT within one, the outer one first, with the variables that it shares with what is
-    around it: those that are substituted, or projected."""
-    # Not recursive: a group of many parts is a tree as deep as they are many.
-    steps: list[_Surrounded] = [_Surrounded(tree)]
-    while steps:
-        step = steps.pop()
-        if step.span is not None and step.given is not None:
-            yield step.span, step.given
-        steps += reversed(_inside(step.node, step.given))
-
-
-class _Surrounded(NamedTuple):
-    """Something to look into. given: the variables of the EXISTS around it, None without one. span: of an EXISTS or a
-    sub-SELECT that begins here, and shares the given variables."""
-
-    node: Any
-    given: Scope | None = None
-    span: Span | None = None
-
-
-def _inside(node: Any, given: Scope | None) -> Sequence[_Surrounded]:
-    """The parts of a node, in order."""
+    around it: those that are substituted, or projected. given: those of the EXISTS around it, None without one."""
     match node:
         case Filter(inner, expression) | Extend(inner, _, expression):
-            return [_Surrounded(inner, given), *_of_expressions((expression,), (inner,), given)]
+            yield from _scopes(inner, given)
+            yield from _of_expressions((expression,), visible(inner), given)
         case LeftJoin(left, right, expressions):
-            return [
-                _Surrounded(left, given),
-                _Surrounded(right, given),
-                *_of_expressions(expressions, (left, right), given),
-            ]
+            yield from _scopes(left, given)
+            yield from _scopes(right, given)
+            yield from _of_expressions(expressions, visible(left) | visible(right), given)
         case Group(inner, _, aggregates):
+            yield from _scopes(inner, given)
             arguments = [aggregate.argument for _, aggregate in aggregates if aggregate.argument is not None]
-            return [_Surrounded(inner, given), *_of_expressions(arguments, (inner,), given)]
+            yield from _of_expressions(arguments, visible(inner), given)
         case Slice(inner, order):
-            sorted_by = [key.expression for key in order]
-            return [_Surrounded(inner, given), *_of_expressions(sorted_by, (_before_projection(inner),), given)]
+            yield from _scopes(inner, given)
+            yield from _of_expressions([key.expression for key in order], _order_scope(inner), given)
         case Project(inner, variables):
-            if given is None:
-                return [_Surrounded(inner)]
             projected = frozenset(variables)
-            return [_Surrounded((), projected, node.span), _Surrounded(inner, given & projected)]
+            if given is not None:
+                yield node.span, projected
+            yield from _scopes(inner, None if given is None else given & projected)
         case tuple() if not isinstance(node, (Variable, Pattern)):
-            return [_Surrounded(member, given) for member in node]
+            for member in node:
+                yield from _scopes(member, given)
         case _ if is_dataclass(node) and not isinstance(node, (Expression, Aggregate, OrderKey)):
-            return [_Surrounded(getattr(node, field.name), given) for field in fields(node)]
-    return ()
+            for field in fields(node):
+                yield from _scopes(getattr(node, field.name), given)
 
 
-def _before_projection(node: Node) -> Node:
-    """What has the solutions that ORDER BY sorts: those before the projection (18.2.4.4, 18.2.5)."""
+def _order_scope(node: Node) -> Scope:
+    """The variables of the solutions that ORDER BY sorts: those before the projection (18.2.4.4, 18.2.5)."""
     while isinstance(node, (Project, Distinct)):
         node = node.node
-    return node
+    return visible(node)
 
 
 def _of_expressions(
-    expressions: Sequence[Expression], around: Sequence[Node], given: Scope | None
-) -> list[_Surrounded]:
-    """around: the nodes whose variables the expressions have."""
-    found = [exists for expression in expressions for exists in expression.exists]
-    if not found:
-        return []
-    scope = (given or frozenset()).union(*map(visible, around))
-    return [_Surrounded(exists.node, scope, exists.span) for exists in found]
+    expressions: Sequence[Expression], bound: Scope, given: Scope | None
+) -> Iterator[tuple[Span, Scope]]:
+    scope = bound | (given or frozenset())
+    for expression in expressions:
+        for exists in expression.exists:
+            yield exists.span, scope
+            yield from _scopes(exists.node, scope)

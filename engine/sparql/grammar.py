@@ -55,6 +55,8 @@ _LINKS = (
     *("FROM", "OPTIONAL", "MINUS", "UNION", "GRAPH", "FILTER", "BIND", "VALUES", "SELECT", "EXISTS", "AS", "HAVING"),
     *("SUM", "MIN", "MAX", "AVG", "SAMPLE", "COUNT", "GROUP_CONCAT", "ASC", "DESC"),
 )
+# Also those of a path that repeats or is negated, which is a node of its own.
+_LINKING_SIGNS = frozenset({"&&", "||", "|", "*", "+", "?", "!", "^"})
 _AGGREGATES = ("COUNT", "SUM", "MIN", "MAX", "AVG", "SAMPLE", "GROUP_CONCAT")
 _MODIFIERS = ("GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "VALUES")
 
@@ -82,13 +84,13 @@ def _check_size(found: Sequence[Token]) -> None:
     for token in found:
         if token.kind == "sign":
             depth += (token.text in CLOSING) - (token.text in CLOSING.values())
-            links += token.text in ("&&", "||", "|")
+            links += token.text in _LINKING_SIGNS
         elif token.kind == "word" and token.is_word(*_LINKS):
             links += 1
         if depth > DEPTH_MAX:
             raise UnknownSyntaxError(f"more than {DEPTH_MAX} nested brackets")
         if links > LINKS_MAX:
-            raise UnknownSyntaxError(f"more than {LINKS_MAX} groups, conditions and assignments")
+            raise UnknownSyntaxError(f"more than {LINKS_MAX} groups, conditions, assignments and paths")
 
 
 def _needs_its_graph(node: Node, name: Part) -> bool:
