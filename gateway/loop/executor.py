@@ -32,7 +32,7 @@ from lamplighter.gateway.loop.scheduler import Scheduler
 from lamplighter.gateway.loop.subscribers import Subscribers
 from lamplighter.gateway.loop.time_slicer import SLICE_S, LongError, TimeSlicer
 from lamplighter.gateway.monitoring.timings import Timings
-from lamplighter.gateway.workers.dry_runs import ATTEMPTS_MAX, Breath, IndexJob
+from lamplighter.gateway.workers.dry_runs import ATTEMPTS_MAX, Breath
 
 logger = EventLogger(__name__)
 
@@ -153,8 +153,8 @@ class TaskExecutor:
     async def _take(self, task: Task, tasks: asyncio.TaskGroup) -> None:
         """Runs a task, begins its dry run, or refuses it. Its outcome goes out with the group."""
         kind, ledger = task.kind, self._ledger
-        if isinstance(task.dry_run, IndexJob):
-            task.dry_run = None  # more may be to be indexed
+        if task.dry_run is not None and task.dry_run.again:
+            task.dry_run = None
         if task.error is None and task.dry_run is None and kind.check is not None:
             try:
                 begun = perf_counter()  # the processor's time takes a system call, and each update comes here
@@ -189,13 +189,16 @@ class TaskExecutor:
                 self._queue.group.begun.pop()
                 task.begun = arrived
             bare(error)  # its frames would keep what the dry run found until the garbage collector comes
-            task.dry_run = None
             if isinstance(error, TouchedError):
                 task.attempts += 1
             else:
                 task.exceeded += 1
-                task.error = error if task.exceeded > EXCEEDED_MAX else None
-            await self._take(task, tasks)  # the store evaluates it now, so it has to pass a dry run
+                if task.exceeded > EXCEEDED_MAX:
+                    task.dry_run, task.error = None, error
+                    await self._take(task, tasks)
+                    return
+            # The store evaluates it now, so it has to pass a dry run. Others go first, for this one had its time.
+            self._queue.hold(task, Breath(again=True), tasks)
             return
         except BaseException as error:
             if ledger.log.sequence != before and isinstance(error, Exception) and not isinstance(error, GatewayError):

@@ -149,6 +149,8 @@ class TrialWork(NamedTuple):
 class DryRun:
     """A request of unknown cost. texts: what is evaluated. trial: what was found, None if it was not tried."""
 
+    again = False
+
     def __init__(
         self, dry_runs: DryRuns, key: bytes, shape: _Shape | None, texts: Sequence[str], work: TrialWork
     ) -> None:
@@ -223,6 +225,7 @@ class IndexJob:
     """Indexes many quads in portions, between which others have their turn. Whether that was all of what a request
     needs is found out by another look at it."""
 
+    again = True
     has_passed = False
     trial = None
     is_long = False
@@ -250,7 +253,11 @@ class IndexJob:
 
 
 class Breath:
-    """Passes at once: what had to be known of a request took so long that others go first."""
+    """Passes at once: what had to be known of a request took so long that others go first. again: whether the request
+    is looked at again then."""
+
+    def __init__(self, *, again: bool = False) -> None:
+        self.again = again
 
     has_passed = True
     trial = None
@@ -264,6 +271,8 @@ class Breath:
 
 class ParseJob:
     """A request with a large text: it is parsed first, then tried if the store has to evaluate something."""
+
+    again = False
 
     def __init__(self, dry_runs: DryRuns, request: Request, access: Access, *, evaluated: bool) -> None:
         self._dry_runs = dry_runs
