@@ -76,8 +76,7 @@ def add_mapping_commands(command: Adder) -> None:
     check = add_mode(
         modes,
         "check",
-        "name the faults, overlaps and unknown units of the rules in the files here and in the dataset of this "
-        "machine's gateway, or with --url of the gateway there",
+        "report faults, overlaps and unknown units of the rules in the files here and in the gateway's dataset",
         _check,
     )
     for parser, what in ((test, "the result, as POST /mapping/try,"), (check, "what was found")):

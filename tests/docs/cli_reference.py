@@ -1,4 +1,4 @@
-"""The tables of docs/cli.md: commands with their options, the options that commands share, and the exit codes."""
+"""The tables of docs/cli.md: commands, the options that commands share, and the exit codes."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ SHARED = {
     "--json": ("", "one JSON object for programs"),
     "--yes": ("", "no question; required without a terminal"),
 }
-"""Option -> its value and meaning. The rows of commands leave it out."""
+"""Option -> its value and meaning."""
 TEMPLATES = "init"
 """The command whose subcommands are templates, whose options are values of the applications: one row."""
 
 
 def commands_reference() -> str:
-    """A row for each command that has no subcommands: arguments, help and own options."""
-    rows = ["|command|does|options|", "|---|---|---|"]
+    """A row for each command that has no subcommands: arguments and help. `--help` of a command has its own options."""
+    rows = ["|command|does|", "|---|---|"]
     for node in tree(command_parser()).all():
         words = node.words[1:]
         if words == (TEMPLATES,):
             names = ", ".join(f"`{one.words[-1]}`" for one in node.subcommands)
-            rows.append(f"|`{TEMPLATES} TEMPLATE`|{_text(node).partition(':')[0]}: {names}||")
+            rows.append(f"|`{TEMPLATES} TEMPLATE`|{_text(node).partition(':')[0]}: {names}|")
         elif words and not node.subcommands and words[0] != TEMPLATES:
-            rows.append(f"|`{' '.join((*words, *_arguments(node)))}`|{_text(node)}|{_options(node)}|")
+            rows.append(f"|`{' '.join((*words, *_arguments(node)))}`|{_text(node)}|")
     return "\n".join(rows)
 
 
@@ -48,11 +48,6 @@ def _arguments(node: CommandNode) -> Iterator[str]:
         if one.choices:
             name = ",".join(map(str, one.choices))
         yield f"[{name}]" if one.nargs in ("?", "*") else f"{name}..." if one.nargs == "+" else str(name)
-
-
-def _options(node: CommandNode) -> str:
-    names = (one.option_strings[-1] for one in node.options if one.option_strings[-1] not in ("--help", *SHARED))
-    return " ".join(f"`{name}`" for name in names)
 
 
 def shared_options_reference() -> str:
