@@ -62,7 +62,7 @@ def add_devices_commands(command: Adder) -> None:
         "actuator", nargs="?", metavar="ACTUATOR", help="what to set, such as brightness, if the device has several"
     )
     setting.add_argument("state", metavar="STATE", help="on, off, or a state that `devices show ID` lists")
-    by_hand = add_mode(modes, "by-hand", "say whether a device that is switched by hand stays so", _by_hand)
+    by_hand = add_mode(modes, "by-hand", "keep (follow) or revert (hold) what is switched by hand", _by_hand)
     _add_device(by_hand)
     by_hand.add_argument("actuator", nargs="?", metavar="ACTUATOR", help="only this one, such as brightness")
     by_hand.add_argument(
