@@ -83,7 +83,7 @@ def opened(source: Source, media_type: str | None, bytes_max: int) -> Document:
     suffix = (path.with_suffix("") if compressed else path).suffix.lower()
     if media_type is None and suffix[1:] not in _MEDIA_TYPES:
         raise UnsupportedRequestError(
-            f"{name}: the name does not tell the format; end it with {_SUFFIXES}, or pass the format as media_type"
+            f"{name}: the name does not tell the format; end it with {_SUFFIXES}, or name the format"
         )
     syntax = _syntax(media_type or suffix[1:], name)
     _check_path(name)
@@ -314,7 +314,7 @@ def _canonical(quads: Sequence[Quad]) -> Sequence[Quad]:
 
 def _in_graph(quad: Quad, graph: Term) -> Quad:
     if quad.g is not None:
-        raise UnsupportedRequestError(f"the document names the graph {quad.g} itself; load it without graph")
+        raise UnsupportedRequestError(f"the document names the graph {quad.g} itself; name none for it")
     return quad._replace(g=graph)
 
 

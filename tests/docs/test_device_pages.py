@@ -19,15 +19,20 @@ COAP = (ROOT / "docs" / "coap-devices.md").read_text()
 
 def test_a_device_posts_its_value_and_replaces_it(tmp_path: Path) -> None:
     [line] = re.findall(r"^\$ (curl .*)$", HTTP, re.M)
+    [described] = re.findall(r"^\$ \.venv/bin/lamplighter update '(.*)'$", HTTP, re.M)
     with GatewayProcess(tmp_path) as gateway:
+        gateway.update(described)
         for value in ("41.5", "42"):
             words = shlex.split(line.replace("127.0.0.1:8000", f"127.0.0.1:{gateway.http_port}").replace("41.5", value))
             words[0] = require_command("curl")
             subprocess.run(words, check=True, timeout=120, capture_output=True)
         found = gateway.rows(
-            "SELECT ?v { <http://lamplighter.local/tank> <http://www.w3.org/ns/sosa/hasSimpleResult> ?v }"
+            "SELECT ?v { <http://lamplighter.local/tank-level> <http://www.w3.org/ns/sosa/hasSimpleResult> ?v }"
         )
+        shown = command("readings", "tank", "--config", gateway.config).stdout
     assert [row["v"] for row in found] == ["42"]
+    [table] = re.findall(r"readings tank\n(NAME.*\n.*\n)", HTTP)
+    assert shown.split() == table.replace("41.5", "42").split()
 
 
 def test_rules_of_the_http_plug_are_good(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ function Login() {
             <label>${t("login.secret")} <input name="secret" type="password" autocomplete="current-password" required /></label>
             <${Failure} error=${error} />
             <button class="main" disabled=${waiting}>${t(waiting ? "login.waiting" : "login.title")}</button>
-            <p class="note">${rich("login.hint", { command: html`<code>lamplighter clients add NAME --register --operate</code>` })}</p>
+            <p class="note">${rich("login.hint", { command: html`<code>lamplighter clients add NAME --register --operate --read '*' --write '*' --subscribe '*'</code>` })}</p>
         </form>
     </dialog>`;
 }
