@@ -52,7 +52,7 @@ _MONITORED = {
     ("engine", "up_time_s"): ("up_time_seconds", "gauge", "Time since the start of the gateway."),
     ("engine", "resident_bytes"): ("resident_bytes", "gauge", "Resident memory of the gateway."),
     ("engine", "open_files"): ("open_files", "gauge", "Open files and sockets of the gateway."),
-    ("engine", "upkeep_backlog"): ("upkeep_backlog", "gauge", "Works of upkeep that wait, such as memory to return."),
+    ("engine", "upkeep_backlog"): ("upkeep_backlog", "gauge", "Pending upkeep tasks."),
     ("scheduler", "max_pending"): ("queue_most", "gauge", "Peak number of requests in the queue."),
     ("scheduler", "queue_size"): ("queue_size", "gauge", "Capacity of the request queue."),
     ("spu_manager", "spus"): ("spus", "gauge", "Distinct subscribed queries."),
