@@ -195,7 +195,7 @@ class LampPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     of: str
     """Text that all parts of the lamp share."""
     role: Role = "part"
-    """`switch`: on and off; `part`: sent while on; `mode`: only the newest is sent; `transition`: sent with the others."""
+    """`switch`: on and off; `part`: sent while on; `mode`: the newest is sent; `transition`: sent with the others."""
     order: int = 0
     """Order of the messages."""
     name: str = ""
