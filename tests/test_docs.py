@@ -315,7 +315,7 @@ def test_every_key_of_a_rule_is_explained() -> None:
     page = (ROOT / "docs" / "mapping.md").read_text()
     for table in (StreamTable, ResourceTable, PathTable, CommandTable, ResourceCommandTable, PublishTable):
         for key in table.__struct_fields__:
-            assert re.search(rf"^\| `{key}`", page, re.M), key
+            assert re.search(rf"^\|`{key}`", page, re.M), key
 
 
 def test_docstring_of_a_folder_names_its_files() -> None:

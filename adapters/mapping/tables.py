@@ -69,19 +69,19 @@ class ReadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     no_value: list[str] | None = None
     """Texts that mean [no value](#absent-values)."""
     off_delay_s: Lifetime | None = None
-    """A boolean becomes false so long after the last true."""
+    """Time after the last true at which a boolean becomes false."""
     expire_after_s: Lifetime | None = None
-    """The value ends without a report for so long."""
+    """Time without a report after which the value ends."""
     digits: Annotated[int, msgspec.Meta(ge=0, le=9)] | None = None
-    """Decimal places that a scaled number is rounded to."""
+    """Decimal places of a scaled number."""
     optional: bool | None = None
     """A message may lack the value; default in `[[stream.read]]`."""
     on_repeat: OnRepeat | None = None
-    """Equal value: writes the new time, nothing, or removes and adds the value."""
+    """Equal value: updates the time, is dropped, or leaves and enters again."""
     dead_band: Decimal | None = None
     """Smaller changes are dropped."""
     throttle_s: Seconds | None = None
-    """At most one reading in so long; the newest waits."""
+    """Interval of at most one reading, the newest."""
     time: str | None = None
     """[Result time](#result-time): `arrival`, `record`, `member PATH`, `property NAME`."""
     time_zone: str | None = None
@@ -91,11 +91,11 @@ class ReadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     feature: str | None = None
     """Feature of interest, likewise."""
     platform: str | None = None
-    """What carries the sensor, likewise."""
+    """Carrier of the sensor, likewise."""
     observation: str | None = None
     """The live observation, likewise."""
     label: str | None = None
-    """Name for people, with captures."""
+    """Displayed name, with captures."""
     result: Literal["simple", "quantity"] | None = None
     """`quantity` adds a `sosa:hasResult` with number and unit."""
 
@@ -130,17 +130,17 @@ class ResourceReadTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_o
     poll_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 60.0
     """Polling interval."""
     accept: FormatName | FormatNumber | None = None
-    """[Content format](#content-formats) that is asked for."""
+    """Requested [content format](#content-formats)."""
     max_age_s: Annotated[float, msgspec.Meta(gt=0, le=2**32)] | None = None
     """CoAP: instead of the device's Max-Age."""
     device: str | None = None
-    """CoAP: name of the [key](coap-devices.md#keys-of-devices-oscore), if the address does not tell."""
+    """CoAP: name of the [key](coap-devices.md#keys-of-devices-oscore); default: by address."""
     type: RegisterType | None = None
     """Modbus: [type](http-modbus-devices.md#registers); `uint16` by default."""
     byte_order: Order | None = None
-    """Modbus: of the bytes of a register."""
+    """Modbus: bytes in a register."""
     word_order: Order | None = None
-    """Modbus: of several registers."""
+    """Modbus: registers of a value."""
 
 
 class ResourceTable(ResourceReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -165,7 +165,7 @@ class PathTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True
     path: str
     """With captures, as `topic`."""
     methods: tuple[Literal["POST", "PUT"], ...] = ("POST", "PUT")
-    """Methods that are taken."""
+    """Accepted methods; default: both."""
     devices: tuple[str, ...] = ()
     """Names of `[coap.devices]` that may write; default: all."""
     read: list[ReadTable] = []
@@ -184,7 +184,7 @@ class CommandBase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     maximum: float | None = None
     """Larger numbers are refused."""
     reassert_s: Seconds | None = None
-    """Interval at which the state is sent again; 0: never."""
+    """Interval of sending the state again; 0: never."""
     by_hand: ByHand | None = None
     """State set [by hand](mqtt-devices.md#switched-by-hand)."""
 
@@ -195,9 +195,9 @@ class LampPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     of: str
     """Text that all parts of the lamp share."""
     role: Role = "part"
-    """`switch`: on and off; `part`: sent while on; `mode`: the newest counts; `transition`: goes along."""
+    """`switch`: on and off; `part`: sent while on; `mode`: the newest is sent; `transition`: sent with the others."""
     order: int = 0
-    """Order of several messages."""
+    """Order of the messages."""
     name: str = ""
     """Name of the part in `on` and `unless`."""
     unless: str = ""
@@ -239,9 +239,9 @@ class ResourceCommandTable(CommandBase, frozen=True, forbid_unknown_fields=True,
     query: str | None = None
     """SELECT with `?actuator`, `?state` and the variables, instead of `actuator`."""
     method: Literal["PUT", "POST"] = "PUT"
-    """Of the request."""
+    """HTTP or CoAP method."""
     idempotent: bool | None = None
-    """Whether it may be repeated; default: PUT may."""
+    """The request may be repeated; default: if PUT."""
     content_format: FormatName | Literal["none"] | FormatNumber = "text"
     """[Content format](#content-formats) of the body, or `none`."""
     payload: str | None = None
@@ -249,7 +249,7 @@ class ResourceCommandTable(CommandBase, frozen=True, forbid_unknown_fields=True,
     name: str = ""
     """Name of the SenML record."""
     state: ResourceStateTable | bool | None = None
-    """How the state is read: keys of `[[stream]]`; default: GET of the same resource; `false`: never."""
+    """How the state is read: keys of `[[stream]]`; default: GET of the resource; `false`: never."""
     observe: Literal["auto", "never"] = "auto"
     """CoAP: `never` polls the state."""
     epoch: str | None = None

@@ -36,10 +36,10 @@ _COUNTED = {
     "queries": "Query requests.",
     "subscribes": "Subscriptions that began.",
     "unsubscribes": "Subscriptions that their clients ended.",
-    "ended": "Subscriptions that the gateway ended because of their cost.",
+    "ended": "Subscriptions ended because of their cost.",
     "resumed": "Subscriptions resumed after a disconnection.",
-    "resets": "Resume requests that were answered with a new first result.",
-    "compositions": "Times that queued notifications for a slow client were merged.",
+    "resets": "Resume requests answered with a new first result.",
+    "compositions": "Merges of queued notifications for slow clients.",
     "refused": "Refused requests.",
     "queue_full": "Requests refused because the queue was full.",
     "commits": "Commits.",
@@ -52,7 +52,7 @@ _MONITORED = {
     ("engine", "up_time_s"): ("up_time_seconds", "gauge", "Time since the start of the gateway."),
     ("engine", "resident_bytes"): ("resident_bytes", "gauge", "Resident memory of the gateway."),
     ("engine", "open_files"): ("open_files", "gauge", "Open files and sockets of the gateway."),
-    ("engine", "upkeep_backlog"): ("upkeep_backlog", "gauge", "Works of upkeep that wait, such as memory to return."),
+    ("engine", "upkeep_backlog"): ("upkeep_backlog", "gauge", "Pending upkeep tasks."),
     ("scheduler", "max_pending"): ("queue_most", "gauge", "Peak number of requests in the queue."),
     ("scheduler", "queue_size"): ("queue_size", "gauge", "Capacity of the request queue."),
     ("spu_manager", "spus"): ("spus", "gauge", "Distinct subscribed queries."),
@@ -74,38 +74,38 @@ _ADAPTERS = {
     "messages": "Messages from MQTT brokers.",
     "messages_unmapped": "Messages whose topic no rule covers.",
     "readings": "Readings whose update is durable.",
-    "readings_unreadable": "Values or topics that the rules could not read.",
-    "readings_refused": "Readings that a limit, another owner of the stream, or the gateway refused.",
+    "readings_unreadable": "Values or topics that rules could not read.",
+    "readings_refused": "Readings refused by a limit, another owner of the stream, or the gateway.",
     "readings_repeated": "Readings dropped by on_repeat, dead_band or throttle_s.",
-    "readings_outdated": "Readings dropped because the live one is newer by its own time.",
-    "problems": "Messages, values and rows that were dropped with a problem.",
-    "topics_unread": "Topics that no rule reads, as far as they were noticed.",
+    "readings_outdated": "Readings older than the live one, dropped.",
+    "problems": "Messages, values and rows dropped with a problem.",
+    "topics_unread": "Sampled topics that no rule reads.",
     "commands": "Messages with desired states to devices.",
     "commands_acknowledged": "Of these, acknowledged by the broker or the device.",
     "commands_failed": "Of these, not acknowledged.",
-    "commands_reasserted": "Of these, repeated because the device reported another state, or at an interval.",
-    "commands_refused": "Desired states that gave no message, or whose target is not permitted.",
+    "commands_reasserted": "Of these, repeated at an interval or after another reported state.",
+    "commands_refused": "Desired states without a message or permitted target.",
     "rows_published": "Messages of [[publish]] rules.",
-    "notifications": "Notifications of observed resources of devices.",
-    "notifications_outdated": "Notifications dropped because a newer one came before.",
-    "observations_renewed": "Renewed registrations for resources of devices.",
-    "polls": "Polls of resources of devices that were answered.",
+    "notifications": "Notifications of observed resources.",
+    "notifications_outdated": "Outdated notifications, dropped.",
+    "observations_renewed": "Renewed observations of resources.",
+    "polls": "Answered polls of resources.",
     "datagrams_malformed": "Datagrams that are no CoAP message.",
     "requests": "Requests to the CoAP server.",
     "requests_refused": "Of these, answered with an error.",
-    "requests_repeated": "Requests that arrived again, and got the same answer.",
+    "requests_repeated": "Repeated requests, which got the same answer.",
     "requests_dropped": "Requests above a limit, which got no answer.",
-    "echo_requested": "Requests that have to be repeated with an Echo value.",
+    "echo_requested": "Requests to be repeated with an Echo value.",
     "observers_notified": "Notifications to observers of the CoAP server.",
-    "registrations": "Registrations at the resource directory, also repeated ones.",
-    "registrations_expired": "Registrations whose lifetime ended without an update.",
-    "registrations_failed": "Simple registrations whose links could not be fetched.",
+    "registrations": "Registrations at the resource directory, with repeated ones.",
+    "registrations_expired": "Registrations that expired.",
+    "registrations_failed": "Simple registrations without fetchable links.",
     "devices_found": "CoAP devices found by multicast.",
 }
 _OF_APPLICATIONS = {
     "reactions": ("application_reactions", "Reactions of the application."),
-    "failed": ("application_reactions_failed", "Of these, without effect because of an error."),
-    "refused": ("application_updates_refused", "Delayed updates of the application that failed when they were due."),
+    "failed": ("application_reactions_failed", "Of these, failed."),
+    "refused": ("application_updates_refused", "Its delayed updates that failed when due."),
 }
 # Figures of the shipper; absent if it never ran.
 _SYNC = {
@@ -146,8 +146,8 @@ _TIMINGS = {
     "store_update": "Updates: evaluation and append to the change log.",
     "spu_manager": "Matching of a commit against all subscriptions.",
     "sync": "Syncs of the change log to disk.",
-    "update_processing": "Updates, from arrival until their answers may be sent.",
-    "loop_held": "Periods in which the engine loop served nothing else.",
+    "update_processing": "Updates, from arrival until the answer may be sent.",
+    "loop_held": "Periods in which the engine loop was busy with one task.",
     "http": "HTTP requests, from the end of the headers to the handover of the answer.",
 }
 
@@ -230,7 +230,7 @@ def _queue_by_class(found: dict[str, int]) -> Metric:
 
 
 def _updates_by_class(timings: Sequence[Timing]) -> Metric:
-    text = "Updates by class, from arrival until their answers may be sent."
+    text = "Updates by class, from arrival until the answer may be sent."
     family = HistogramMetricFamily("lamplighter_update_processing_by_class_seconds", text, labels=("class",))
     for priority in Priority:
         timing = timings[priority]
@@ -239,7 +239,7 @@ def _updates_by_class(timings: Sequence[Timing]) -> Metric:
 
 
 def _components(found: list[dict[str, Any]]) -> Metric:
-    text = "1 for the state of the component, otherwise 0. Devices are listed only while they are not ok."
+    text = "1 for the component's state, otherwise 0. Devices only while they are not ok."
     name = "component_state"
     family = GaugeMetricFamily(f"lamplighter_{name}", text, labels=("component", "state"))
     for component in found:
@@ -258,7 +258,7 @@ def _applications(found: dict[str, dict[str, int]]) -> Iterator[Metric]:
 
 
 def _brokers(found: list[dict[str, Any]]) -> Metric:
-    text = "1 if the MQTT adapter is connected to the broker, 0 if not or if the adapter does not run."
+    text = "1 if the MQTT adapter is connected to the broker, otherwise 0."
     name = "broker_connected"
     family = GaugeMetricFamily(f"lamplighter_{name}", text, labels=("broker",))
     for broker in found:
@@ -267,7 +267,7 @@ def _brokers(found: list[dict[str, Any]]) -> Metric:
 
 
 def _coap(found: dict[str, Any]) -> Metric:
-    text = "Devices of the CoAP adapter, actuators that they refuse to switch, and resources that it reads."
+    text = "Devices, refused actuators and read resources of the CoAP adapter."
     family = GaugeMetricFamily("lamplighter_coap_devices", text, labels=("state",))
     family.add_metric(("reachable",), found["devices"] - found["unreachable"])
     for name in ("unreachable", "refusing", "observed", "stale", "registered"):
@@ -277,7 +277,7 @@ def _coap(found: dict[str, Any]) -> Metric:
 
 def _polled_metric(found: dict[str, dict[str, Any]]) -> Metric:
     """found: by kind of adapter."""
-    text = "Devices of the adapters for polled devices, actuators that they refuse to switch, and stale resources."
+    text = "Devices, refused actuators and stale resources of adapters that poll."
     family = GaugeMetricFamily("lamplighter_polled_devices", text, labels=("adapter", "state"))
     for kind, of in found.items():
         family.add_metric((kind, "reachable"), of["devices"] - of["unreachable"])

@@ -1,4 +1,4 @@
-"""The table of log events in docs/monitor.md: warnings, errors and their fields, from the calls of `EventLogger`."""
+"""The table of log events in docs/monitor.md: warnings and errors, from the calls of `EventLogger`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ PLACEHOLDERS = {"now.state": "STATE"}
 class LoggedEvent:
     name: str
     level: str
-    fields: tuple[str, ...]
     path: str
 
 
@@ -88,20 +87,22 @@ def events() -> tuple[LoggedEvent, ...]:
                 continue
             tree = ast.parse(file.read_text())
             for level, call in _calls(tree):
-                fields = tuple(key.arg for key in call.keywords if key.arg is not None and key.arg != "exc_info")
-                found += (LoggedEvent(name, level, fields, path) for name in _names(call, tree, path))
+                found += (LoggedEvent(name, level, path) for name in _names(call, tree, path))
     return tuple(found)
 
 
 def events_table() -> str:
-    """A Markdown table with the names of the events of each part and level, and a last row with all their fields."""
+    """A Markdown table with the names of the events of each part and level. Those of every adapter are without KIND."""
     found = events()
     lines = ["|part|level|events|", "|---|---|---|"]
     for part, folders in PARTS.items():
         for level in ("error", "warning"):
             prefixes = tuple(f"{folder}/" for folder in folders)
             names = {event.name for event in found if event.level == level and event.path.startswith(prefixes)}
-            lines.append(f"|{part}|{level}|{', '.join(f'`{name}`' for name in sorted(names))}|")
-    fields = sorted({name for event in found for name in event.fields})
-    lines.append(f"|all|fields|{', '.join(f'`{name}`' for name in fields)}|")
+            for shown, chosen in (
+                (part, {name for name in names if not name.startswith("KIND ")}),
+                ("KIND", {name.removeprefix("KIND ") for name in names if name.startswith("KIND ")}),
+            ):
+                if chosen:
+                    lines.append(f"|{shown}|{level}|{', '.join(f'`{name}`' for name in sorted(chosen))}|")
     return "\n".join(lines) + "\n"

@@ -45,8 +45,8 @@ def mapping_reference() -> str:
         texts = key_texts(table)
         fields = [field for field in msgspec.structs.fields(table) if (texts[field.name][0], field.name) not in shown]
         shown |= {(texts[field.name][0], field.name) for field in fields}
-        rows = [f"| `{field.name}`{_value(field)} | {texts[field.name][1]} |" for field in fields]
-        parts += [heading, "\n".join(("| key | meaning |", "| --- | --- |", *rows))]
+        rows = [f"|`{field.name}`{_value(field)}|{texts[field.name][1]}|" for field in fields]
+        parts += [heading, "\n".join(("|key|meaning|", "|---|---|", *rows))]
     return "\n\n".join(parts)
 
 

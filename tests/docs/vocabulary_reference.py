@@ -17,7 +17,8 @@ OWN = {
     *("Registration", "endpointName", "sector", "coapBase", "links", "lifetime", "expires"),
     *("ReportedProblem", "reason", "count", "givenName", "givenArea", "broker", "Mapping", "rule", "Broker"),
     *("Adapter", "connected", "address", "coapAddress", "unreachable", "sentTime", "cause", "answer", "target"),
-    *("followed", "begins", "ends", "onWeekday", "changesAt", "periodProblem", "minimum", "maximum"),
+    *("followed", "begins", "ends", "onWeekday", "changesAt", "periodProblem", "active", "localDate", "localWeekday"),
+    *("daylight", "minimum", "maximum"),
 }
 """What the gateway notes for itself, and what other pages explain: functions, shapes, rules, registrations, problems,
 actuations, periods."""
