@@ -188,17 +188,7 @@ class TaskExecutor:
             if arrived:  # it is not answered in this group
                 self._queue.group.begun.pop()
                 task.begun = arrived
-            bare(error)  # its frames would keep what the dry run found until the garbage collector comes
-            if isinstance(error, TouchedError):
-                task.attempts += 1
-            else:
-                task.exceeded += 1
-                if task.exceeded > EXCEEDED_MAX:
-                    task.dry_run, task.error = None, error
-                    await self._take(task, tasks)
-                    return
-            # The store evaluates it now, so it has to pass a dry run. Others go first, for this one had its time.
-            self._queue.hold(task, Breath(again=True), tasks)
+            await self._put_off(task, bare(error), tasks)
             return
         except BaseException as error:
             if ledger.log.sequence != before and isinstance(error, Exception) and not isinstance(error, GatewayError):
@@ -213,6 +203,19 @@ class TaskExecutor:
         self._queue.group.releases.append(partial(fulfil, task.outcome, result))
         if self._reactions.obligations.pending:
             await self._follow_up(self._reactions.flush_pending)
+
+    async def _put_off(self, task: Task, error: PlanExceededError | TouchedError, tasks: asyncio.TaskGroup) -> None:
+        """The store evaluates it now, so it has to pass a dry run. Others go first, for this one had its time. error:
+        without its frames, which would keep what the dry run found until the garbage collector comes."""
+        if isinstance(error, TouchedError):
+            task.attempts += 1
+        else:
+            task.exceeded += 1
+            if task.exceeded > EXCEEDED_MAX:
+                task.dry_run, task.error = None, error
+                await self._take(task, tasks)
+                return
+        self._queue.hold(task, Breath(again=True), tasks)
 
     async def _follow_up(self, work: Callable[[], None]) -> None:
         """Commits what is due before a task, or pending behind one. When the log cannot take it now, it is tried again
