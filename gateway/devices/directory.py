@@ -218,6 +218,9 @@ class NameDirectory:
     def _unknown(
         self, text: str, kind: Kind, things: Sequence[NamedThing], properties: Collection[str]
     ) -> UnknownNameError:
+        if (bare := self._bare_device(text)) is not None:
+            cure = f"`lamplighter devices adopt {bare.id}` adds what it has"
+            return UnknownNameError(f"the device of this name has no {kind} yet; if it is proposed, {cure}", [bare])
         by_name: dict[str, list[NamedThing]] = defaultdict(list)
         for one in things:
             if not properties or one.property is None or one.property in properties:
@@ -227,6 +230,16 @@ class NameDirectory:
         names = nearest(text, by_name)
         candidates = list(dict.fromkeys(one for name in names for one in by_name[name]))[:CANDIDATES_MAX]
         return UnknownNameError(f"no {kind} has this name{did_you_mean(names)}", candidates)
+
+    def _bare_device(self, text: str) -> NamedThing | None:
+        """The device that a text names, if nothing of it is known."""
+        hosts = {one.device for one in self.things if one.device is not None}
+        loose = comparable(text)
+        for one in self.things:
+            named = one.id == text or (loose and comparable(one.name) == loose)
+            if one.kind == "device" and named and one.id not in hosts:
+                return one
+        return None
 
 
 def _exact(name: str) -> str:

@@ -34,6 +34,7 @@ HOUSE = NameDirectory(
         *device("homeassistant/b", "Kitchen lamp", "Kitchen", *LAMP),
         *device("shelly/plug-1", "Waschmaschine 🧺", None, ("sensor", "power", "electric power")),
         *device("zigbee2mqtt/0x04", "Bewegungsmelder Flur (oben)", "Flur", ("sensor", "occupancy", "occupancy")),
+        *device("zigbee2mqtt/0x05", "hall lamp", None),
         NamedThing("room", "Küche", "area/K%C3%BCche", f"{BASE}area/K%C3%BCche"),
         NamedThing("room", "Gäste-WC", "area/guests", f"{BASE}area/guests"),
         NamedThing("actuator", "actuator/kitchen", "actuator/kitchen", f"{BASE}actuator/kitchen"),
@@ -80,6 +81,8 @@ def test_names(text: str, kind: Kind, properties: tuple[str, ...], found: str) -
         ("Kueche", "room", (), 'no room has this name; did you mean "Küche"?'),
         ("xyzzy", "room", (), "no room has this name"),
         ("", "room", (), "no room has this name"),
+        ("Hall lamp", "actuator", ("light",), "`lamplighter devices adopt zigbee2mqtt/0x05` adds what it has"),
+        ("zigbee2mqtt/0x05", "sensor", (), "has no sensor yet; if it is proposed"),
         ("\x1b[31mKüche", "room", (), "no room has this name"),
     ],
 )
