@@ -45,7 +45,7 @@ def _backup(options: argparse.Namespace) -> int:
     except UpstreamError as error:
         if url_option(options) is not None:
             raise
-        _say(f"{error}; the backup is made from {data}")
+        _say(f"the backup is made from {data}, since {error}")
         clock = MachineClock(settings.gateway.clock_trusted)
         made = backup.save(options.file, backup.offline(data, clock, _say))
     else:
