@@ -1,4 +1,5 @@
-"""Makes the pictures of the documents, docs/images: Chromium shows the page of a running demo (`make screenshots`)."""
+"""Makes the pictures of the documents, docs/images (`make screenshots`): Chromium shows the page of a running demo, and
+the report of a simulated fleet; drawings are made from their descriptions."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import io
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +16,14 @@ from tempfile import TemporaryDirectory
 
 from PIL import Image
 
+from tests.drawings import draw
 from tests.support.chromium import Browser, chromium
 from tests.support.commands import command_line
 from tests.support.places import ROOT
 
 IMAGES = ROOT / "docs" / "images"
-STREET_SIZE, NOW_SIZE = (1160, 470), (1160, 760)
-CAPTURE_S, FRAME_S = 12.0, 0.2
+STREET_SIZE, NOW_SIZE, PHONE_SIZE, REPORT_SIZE = (1160, 470), (1160, 760), (390, 760), (1160, 760)
+CAPTURE_S, FRAME_S = 10.0, 0.4
 _SETTINGS = """[gateway]
 clock_trusted = "always"
 [http]
@@ -76,6 +79,22 @@ def capture(browser: Browser, scratch: Path) -> tuple[list[Image.Image], list[in
     return frames, shown
 
 
+def report(folder: Path) -> Path:
+    """The report of a simulated fleet."""
+    shipped, lake = folder / "fleet", folder / "lake"
+    for arguments in (
+        ("simulate", shipped, "--gateways", "12", "--days", "1", "--seed", "3"),
+        ("collect", shipped / "shipped", lake),
+        ("ingest", lake, "--engine", "local"),
+        ("silver", lake, "--engine", "local"),
+        ("report", lake, "--engine", "local"),
+    ):
+        subprocess.run(
+            [sys.executable, "-m", "lamplighter.cloud_sync.fleet", *map(str, arguments)], cwd=ROOT, check=True
+        )
+    return lake / "results" / "report.html"
+
+
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     scratch = ROOT / "build" / "screenshots" / "frame.png"
@@ -90,6 +109,14 @@ def main() -> None:
         browser.show(street.replace("/street", "/now"))
         browser.until(_VALUES)
         frame(browser, scratch).save(IMAGES / "now.png", optimize=True)
+        browser.look(*PHONE_SIZE)
+        browser.until(_VALUES)
+        frame(browser, scratch).save(IMAGES / "phone.png", optimize=True)
+        with TemporaryDirectory() as folder:
+            browser.look(*REPORT_SIZE)
+            browser.show(report(Path(folder)).as_uri())
+            frame(browser, scratch).save(IMAGES / "fleet-report.png", optimize=True)
+    draw(IMAGES)
     first, *others = frames
     first.save(IMAGES / "street.webp", save_all=True, append_images=others, duration=shown, loop=0, quality=75)
     for picture in sorted(IMAGES.iterdir()):
