@@ -43,9 +43,11 @@ async def no_forks() -> bool:
 
 
 def open_files(process: int) -> list[str]:
-    """What a process has open besides the standard streams."""
-    links = Path(f"/proc/{process}/fd").iterdir()
-    return [str(link.readlink()) for link in links if int(link.name) > 2]
+    """What a process has open besides the standard streams; nothing of one that ends meanwhile."""
+    try:
+        return [str(link.readlink()) for link in Path(f"/proc/{process}/fd").iterdir() if int(link.name) > 2]
+    except FileNotFoundError:
+        return []
 
 
 async def forks_gone(before: set[int]) -> None:

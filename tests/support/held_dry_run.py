@@ -8,7 +8,7 @@ import asyncio
 class HeldDryRun:
     """begun: set when the request waits for it; go_on: to be set; over: set when the request has run."""
 
-    has_passed = is_long = False
+    has_passed = is_long = again = False
     trial = None
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ class Asked(msgspec.Struct):
 class Checked:
     """A dry run that passes, or fails, when it is let go."""
 
-    has_passed = False
+    has_passed = again = False
 
     def __init__(self, error: GatewayError | None = None) -> None:
         self.go_on = asyncio.Event()

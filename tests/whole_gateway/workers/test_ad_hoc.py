@@ -212,16 +212,14 @@ async def test_a_reader_has_neither_lock_nor_ports_and_dies_with_a_killed_gatewa
         head = f"POST /query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(CROSS)}\r\n"
         writer.write(f"{head}Content-Type: application/sparql-query\r\n\r\n{CROSS}".encode())
 
-        async def runs() -> bool:
-            return len(forks(gateway.pid)) == 1
-
-        await until(runs)
-        [child] = forks(gateway.pid)
+        readers: list[int] = []  # one that read the update may be about to end
 
         async def only_its_pipe() -> bool:
-            return [name.partition(":")[0] for name in open_files(child)] == ["pipe"]
+            readers[:] = forks(gateway.pid)
+            return [[name.partition(":")[0] for name in open_files(one)] for one in readers] == [["pipe"]]
 
         await until(only_its_pipe, "a reader with nothing but its pipe")
+        [child] = readers
         gateway.end(signal.SIGKILL)
 
         async def ended() -> bool:
