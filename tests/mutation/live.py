@@ -27,7 +27,7 @@ class Functions:
         self._by_file: defaultdict[str, list[FunctionType]] = defaultdict(list)
         gc.unfreeze()  # frozen objects are not listed
         for item in gc.get_objects():
-            if isinstance(item, FunctionType):
+            if type(item) is FunctionType:  # a weak proxy would be asked for its class, and may have lost what it is of
                 self._by_file[item.__code__.co_filename].append(item)
 
     def changes(self, mutant: Mutant) -> list[tuple[FunctionType, CodeType]]:

@@ -84,7 +84,9 @@ async def test_an_unknown_parameter_is_refused_at_each_path(tmp_path: Path, monk
     async with running_gateway(tmp_path, **DOORS) as at:
         assert len(routes) > 50
         free = [route.path for route in routes if route.parameters is None]
-        assert free == ["/page/", "/query", "/update"], "read by the page's script, and by the table of an operation"
+        assert free == ["/page/docs/", "/page/", "/query", "/update"], (
+            "read by the page's script, and by the table of an operation"
+        )
         for route in routes:
             if route.parameters is None or route.path == "/ngsi-ld/v1/":
                 continue
