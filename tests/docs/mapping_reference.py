@@ -1,15 +1,10 @@
-"""The tables of keys in docs/mapping.md, made of the structs of the rule tables and the texts below their keys.
-
-`python -m tests.docs.mapping_reference` writes them into the page; tests/docs/test_mapping_reference.py fails when the
-page has others.
-"""
+"""The tables of keys in docs/mapping.md, made of the structs of the rule tables and the texts below their keys."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import textwrap
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
@@ -21,7 +16,6 @@ from tests.support.places import ROOT
 PAGE = ROOT / "docs" / "mapping.md"
 CHOICES_SHOWN = 4
 """More words to choose from are in the text of the key."""
-BEGIN, END = "<!-- generated: mapping -->", "<!-- end -->"
 SECTIONS: tuple[tuple[str, type[msgspec.Struct]], ...] = (
     ("## Keys of a value", tables.ReadTable),
     ("## `[[stream]]`: MQTT topics", tables.StreamTable),
@@ -107,19 +101,3 @@ def _type(found: types.Type, order: list[object]) -> list[str]:
         case types.DictType() | types.StructType():
             return ["table"]
     return ["list"]
-
-
-def refreshed(page: str) -> str:
-    """The page with the tables as they are now."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    assert begin and end, f"the page has no block {BEGIN} ... {END}"
-    return f"{before}{BEGIN}\n\n{mapping_reference()}\n\n{END}{after}"
-
-
-def main(page: Path = PAGE) -> None:
-    page.write_text(refreshed(page.read_text()))
-
-
-if __name__ == "__main__":
-    main()
