@@ -96,7 +96,7 @@ cp apps/*.jsap "$share/etc/apps/"
 cp lamplighter.toml "$share/"
 cp -r systemd/journald.conf.d "$share/" # for machines that start from a card; their operator decides
 cp LICENSE "$tree/usr/share/doc/lamplighter/copyright"
-cp docs/*.md "$tree/usr/share/doc/lamplighter/"
+cp -r docs/*.md docs/monitoring "$tree/usr/share/doc/lamplighter/"
 
 "$python" -c '
 import sys
