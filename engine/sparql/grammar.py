@@ -41,13 +41,10 @@ from lamplighter.engine.sparql.algebra import (
 )
 from lamplighter.engine.sparql.cursor import CLOSING, Resolve, UnknownSyntaxError
 from lamplighter.engine.sparql.lexer import Token
-from lamplighter.engine.sparql.triples import TripleParser, join_nodes
+from lamplighter.engine.sparql.triples import LINKS_MAX, TripleParser, join_nodes
 
 # Nested brackets of a text that is read here.
 DEPTH_MAX = 24
-# Parts of a text that is read here of which each makes the tree one node deeper. What is deeper than this or
-# `DEPTH_MAX` is taken as a whole: those who read a tree are recursive, and some of them take O(n^2).
-LINKS_MAX = 160
 # Conditions of ORDER BY of a text that is read here.
 KEYS_MAX = 16
 
@@ -55,8 +52,6 @@ _LINKS = (
     *("FROM", "OPTIONAL", "MINUS", "UNION", "GRAPH", "FILTER", "BIND", "VALUES", "SELECT", "EXISTS", "AS", "HAVING"),
     *("SUM", "MIN", "MAX", "AVG", "SAMPLE", "COUNT", "GROUP_CONCAT", "ASC", "DESC"),
 )
-# Also those of a path that repeats or is negated, which is a node of its own.
-_LINKING_SIGNS = frozenset({"&&", "||", "|", "*", "+", "?", "!", "^"})
 _AGGREGATES = ("COUNT", "SUM", "MIN", "MAX", "AVG", "SAMPLE", "GROUP_CONCAT")
 _MODIFIERS = ("GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "VALUES")
 
@@ -84,13 +79,13 @@ def _check_size(found: Sequence[Token]) -> None:
     for token in found:
         if token.kind == "sign":
             depth += (token.text in CLOSING) - (token.text in CLOSING.values())
-            links += token.text in _LINKING_SIGNS
+            links += token.text in ("&&", "||", "|")
         elif token.kind == "word" and token.is_word(*_LINKS):
             links += 1
         if depth > DEPTH_MAX:
             raise UnknownSyntaxError(f"more than {DEPTH_MAX} nested brackets")
         if links > LINKS_MAX:
-            raise UnknownSyntaxError(f"more than {LINKS_MAX} groups, conditions, assignments and paths")
+            raise UnknownSyntaxError(f"more than {LINKS_MAX} groups, conditions and assignments")
 
 
 def _needs_its_graph(node: Node, name: Part) -> bool:

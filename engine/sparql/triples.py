@@ -37,6 +37,11 @@ from lamplighter.engine.sparql.paths import (
     zero_length,
 )
 
+# Parts of a text that is read here of which each makes the tree one node deeper, and paths, of which an object list has
+# one for each object. What is deeper than this or `grammar.DEPTH_MAX` is taken as a whole: those who read a tree are
+# recursive, and some of them take O(n^2).
+LINKS_MAX = 160
+
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 RDF_TYPE, RDF_FIRST, RDF_REST, RDF_NIL, RDF_REIFIES = (
     f"<{RDF}{name}>" for name in ("type", "first", "rest", "nil", "reifies")
@@ -86,6 +91,7 @@ class TripleParser(TokenCursor):
         super().__init__(found, resolve)
         self.paths = True
         self.triple_terms = triple_terms
+        self._path_nodes = 0
 
     def _triples(self, node: Node, graph: Part | None) -> Node:
         """The node joined with the triples of one subject."""
@@ -93,6 +99,12 @@ class TripleParser(TokenCursor):
         for more in [Bgp(tuple(found.patterns)), *found.nodes]:
             node = join_nodes(node, more)
         return node
+
+    def _add_node(self, node: Node, found: _Triples) -> None:
+        self._path_nodes += 1
+        if self._path_nodes > LINKS_MAX:
+            raise UnknownSyntaxError(f"more than {LINKS_MAX} paths")
+        found.nodes.append(node)
 
     def quads(self) -> Iterator[Pattern]:
         """The quads of a template or data block."""
@@ -311,8 +323,9 @@ class TripleParser(TokenCursor):
                     union = Union(union, other)
                 # The store returns each pair of nodes once, even if several alternatives join it.
                 ends = dict.fromkeys(part for part in (s, o, found.graph) if isinstance(part, Variable))
-                found.nodes.append(Distinct(Project(union, tuple(ends))))
+                self._add_node(Distinct(Project(union, tuple(ends))), found)
             case _:
                 steps = tuple(dict.fromkeys(steps_of(path)))
                 hops = hops_of(path)
-                found.nodes.append(OpaquePath(s, steps, o, found.graph, zero_length(path) and not anchored, hops))
+                node = OpaquePath(s, steps, o, found.graph, zero_length(path) and not anchored, hops)
+                self._add_node(node, found)

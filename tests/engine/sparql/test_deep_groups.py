@@ -16,6 +16,7 @@ PARTS = {
     "negated paths": "?s !<urn:q> ?x .",
     "repeated sequences": "?s (<urn:p>/<urn:q>)* ?x .",
     "optional paths": "?s <urn:p>? ?x .",
+    "objects of a path": "?s <urn:p>? ?x, ?y, (1 2 3), [ <urn:p>* ?z ] .",
     "OPTIONAL": "OPTIONAL { ?s <urn:p> ?x }",
     "MINUS": "MINUS { ?s <urn:p> ?x }",
     "groups": "{ ?s <urn:p> ?x }",
@@ -35,3 +36,10 @@ def test_variables_of_exists_are_found_in_few_parts_and_many_are_no_fault(part: 
         found = with_own_variables(text)
         assert found == text or found.count("?other_") == 2
     assert with_own_variables(text.replace(part * 3_000, part)) != text
+
+
+def test_the_objects_of_one_path_are_many_nodes() -> None:
+    text = (
+        f"SELECT * {{ ?other <urn:p> 1 . {{ ?s <urn:p>? {'1, ' * 3_000} 1 FILTER EXISTS {{ ?s <urn:p> ?other }} }} }}"
+    )
+    assert with_own_variables(text) == text
