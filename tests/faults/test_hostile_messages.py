@@ -30,6 +30,7 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 import pytest
+from websockets.frames import CloseCode
 from websockets.sync.client import connect
 
 from benchmarks.gateway_process import ROOT, Gateway, gateway_process
@@ -226,7 +227,11 @@ def answered(one: RawSocket, told: Iterator[bytes], hostile: Hostile, start: int
     deadline = time.monotonic() + ANSWERED_S_MAX
     while due:
         assert time.monotonic() < deadline, [payload[:500] for payload in due.values()]
-        text = next(told)
+        text = next(told, None)
+        if text is None:
+            # By a reset as a rule, which overtakes what says why.
+            assert one.closed is not None and one.closed[0] == CloseCode.TRY_AGAIN_LATER, one.closed
+            raise ConnectionAbortedError(one.closed[1])
         if not text:
             continue
         message = json.loads(text)

@@ -472,6 +472,8 @@ class RawSocket:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = plain if tls is None else tls.wrap_socket(plain)
         self._buffer = b""
+        self.closed: tuple[int, str] | None = None
+        """Code and reason with which the gate closed the WebSocket (RFC 6455 section 7.4)."""
         if websocket:
             head = (
                 f"GET {websocket} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -517,7 +519,8 @@ class RawSocket:
         return data
 
     def messages(self) -> Iterator[bytes]:
-        """The WebSocket messages, until the gate closes; empty ones for its pings, which are answered."""
+        """The WebSocket messages, until the gate closes, which leaves its reason in `closed`; empty ones for its pings,
+        which are answered."""
         begun = b""
         while True:
             kind, size = self._exactly(2)
@@ -530,6 +533,7 @@ class RawSocket:
                 self.send(frame(PONG, payload))
                 yield b""
             elif kind & 0xF == CLOSE:
+                self.closed = int.from_bytes(payload[:2], "big"), payload[2:].decode()
                 return
             else:  # a text, or what goes on with one: a long message comes in fragments
                 begun += payload
