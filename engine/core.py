@@ -267,8 +267,9 @@ class Engine:
     evaluation_ms_max: the limit of one evaluation by a plan, counted in units of work, and also measured if there is a
     clock: processor_time, in seconds. All plans of a commit together may take twenty times as much. It does not limit
     evaluations by the store. With a clock, `describe` has prices.
-    ends_costly: whether a subscription ends (`Commit.ended`) if its plan would exceed the limit in a commit; otherwise
-    the store takes it over (`Commit.takeovers`), without a limit, until there is less data.
+    ends_costly: whether a subscription ends (`Commit.ended`) if its plan would exceed the limit in a commit, of which
+    all plans have two fifths together then, since others wait; otherwise the store takes it over (`Commit.takeovers`),
+    without a limit, until there is less data.
     slices: called where long work may be interrupted.
 
     It is one class because it is the interface of the library; each method delegates to one of the rooms.
@@ -308,7 +309,7 @@ class Engine:
         self._derives = False
         self._ends_costly = ends_costly
         # The limit of evaluations by plans. It may be changed between two steps.
-        self.work = Work(evaluation_ms_max, processor_time, slices)
+        self.work = Work(evaluation_ms_max, processor_time, slices, waited_for=ends_costly)
         plans = UpdatePlans(self._store, self._cts, lifter, self.work)
         self._updates = Updates(plans, self._store, self.work, clock, self._new_blank_node, delta_quads_max)
         self._subscriptions = Subscriptions(

@@ -27,10 +27,11 @@ SLICE = 10_000
 LONG_UNITS = 20 * UNITS_PER_MS
 # Evaluations after a long commit during which a commit may be long.
 HEAVY_TURNS = 1_000
-# Additional units that a plan may use in a commit, for each changed quad and for each query that shares the plan.
+# Additional units that a plan may use in a commit: for each changed quad and query that shares the plan (up to
+# `TOGETHER_MAX` of them), and for each such query.
 SHARE = 1_000
 # Factor of the limit for evaluations together: those of the queries that share a plan, and those of all plans in one
-# commit.
+# commit. In a commit that others wait for, what a plan may use whatever the others do is a part of the limit instead.
 TOGETHER_MAX = 20
 # In a commit, a plan is stopped by the clock only if it has used at least a 16th of its units. Otherwise other plans
 # spent the time.
@@ -68,8 +69,8 @@ class Work:
     """The limit of one engine's evaluations, and the state of the current one.
 
     clock: processor time in seconds; None to limit units only. It is read every `SLICE` units, and slices pauses then.
-    turn: the number of the current evaluation. heavy_until: the turn before which commits may be long, since a recent
-    one was.
+    waited_for: whether others wait for each commit, so that all its plans have `in_turn_ms` together. turn: the number
+    of the current evaluation. heavy_until: the turn before which commits may be long, since a recent one was.
     """
 
     def __init__(
@@ -77,7 +78,11 @@ class Work:
         evaluation_ms_max: int = EVALUATION_MS_MAX,
         clock: Callable[[], float] | None = None,
         slices: Slices = Slices(),  # noqa: B008 - it has no state
+        *,
+        waited_for: bool = False,
     ) -> None:
+        self._together_max = 1 if waited_for else TOGETHER_MAX
+        self._waited_for = waited_for
         self.clock = clock
         self.slices = slices
         self.heavy_until = 0
@@ -85,14 +90,13 @@ class Work:
         self.turn = 0
         self._quads: int | None = None
         self._more = 0
-        self._looked = 0  # the turn of the three attributes below
-        self._together = 0
-        self._started = 0.0
+        self._look(0.0)
 
     def allow(self, evaluation_ms_max: int) -> None:
         """Sets the limit. It holds from the next check."""
         self.evaluation_ms_max = evaluation_ms_max
         self._elsewhere = (evaluation_ms_max - in_turn_ms(evaluation_ms_max)) * UNITS_PER_MS
+        self._commit_units = (in_turn_ms(evaluation_ms_max) if self._waited_for else evaluation_ms_max) * UNITS_PER_MS
         # Quads that templates may make in one evaluation. They have a counter of their own, which is cheaper.
         self.quads_max = evaluation_ms_max * UNITS_PER_MS // QUAD_MADE
 
@@ -107,9 +111,15 @@ class Work:
             more -= self._elsewhere
         self.turn += 1
         if compiles and self.clock is not None:
-            self._looked, self._together, self._started = self.turn, 0, self.clock()
+            self._look(self.clock())
         self._quads = quads
         self._more = more
+
+    def _look(self, now: float) -> None:
+        """Begins to count: the units of all plans, and what they may have more."""
+        self._looked = self.turn
+        self._together = self._more_together = 0
+        self._started = now
 
     def check(self, units: int, spent: int, sharers: int) -> None:
         """Raises TooMuchWork if a plan has exceeded its limit; else pauses.
@@ -118,8 +128,8 @@ class Work:
         """
         now = 0.0 if self.clock is None else self.clock()
         if self._looked != self.turn:
-            self._looked, self._together, self._started = self.turn, 0, now
-        allowed = one = self.evaluation_ms_max * UNITS_PER_MS
+            self._look(now)
+        allowed = self.evaluation_ms_max * UNITS_PER_MS
         quads = self._quads
         if quads is None:
             allowed += self._more
@@ -128,9 +138,14 @@ class Work:
         else:
             if self._together > LONG_UNITS:
                 self.heavy_until = self.turn + HEAVY_TURNS
-            allowed = one * max(1, min(sharers, TOGETHER_MAX)) + SHARE * (quads + sharers)
+            one, most = self._commit_units, self._together_max
+            sharing = max(1, min(sharers, TOGETHER_MAX))
+            more = SHARE * (quads * sharing + sharers)
+            allowed = one * min(sharing, most) + more
             self._together += units
-            if self._together > one * TOGETHER_MAX + SHARE * quads and spent * TOGETHER_MAX > one:
+            if spent == units:  # the first check of this plan
+                self._more_together += more
+            if self._together > one * most + self._more_together and spent * TOGETHER_MAX > one:
                 raise self.exceeded()
         elsewhere = quads is not None and spent * SLOWNESS_MAX < allowed
         late = not elsewhere and (now - self._started) * 1000 > allowed / UNITS_PER_MS

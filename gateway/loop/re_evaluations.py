@@ -4,8 +4,8 @@
 
     subscribe ─▶ first result ─▶ price ─▶ check_room: refused above two fifths of limits.evaluation_ms_max together
     commit ─▶ order ─▶ for each query: check ─▶ evaluation ─▶ note
-                │                        └─▶ ended behind the limit, whatever was expected
-                └─▶ ended above half of the limit by their prices: the dearest of the client that uses most
+                │                        └─▶ ended behind half of the limit, whatever was expected
+                └─▶ ended above two fifths by their prices: the dearest of the client that uses most
 
 A commit waits for all queries that it touches, and the next update for the commit. So what counts is their sum, and
 not one of them. Queries of applications are the operator's: they come first, and do not count.
@@ -148,12 +148,12 @@ class ReEvaluations:
             clients = self._clients(one, free)
             least = min((shares[client] for client in clients), default=-1.0)
             keys.append((least, self.times.price(one.text) or 0.0, place))
-        expected = 0.0
+        expected, room = 0.0, in_turn_ms(self.limit_ms)
         for least, price, place in sorted(keys):
             text = asked[place].text
             if least < 0:
                 self._free.add(text)
-            elif expected + price > self.limit_ms / 2:
+            elif expected + price > room:
                 self._ending.add(text)
             else:
                 expected += price
@@ -165,8 +165,9 @@ class ReEvaluations:
 
     @property
     def left_ms(self) -> float:
-        """How long the rest of the evaluations may take, however long they were expected to take."""
-        return self.limit_ms - self._spent
+        """How long the rest of the evaluations may take, however long they were expected to take. What takes a little
+        longer than it did is no reason to end anybody."""
+        return self.limit_ms / 2 - self._spent
 
     def check(self, text: str) -> None:
         """Raises TooMuchWork if there is no time for a query."""
@@ -177,8 +178,8 @@ class ReEvaluations:
     def too_much(self) -> TooMuchWork:
         """The error of a query for which there is no time."""
         return TooMuchWork(
-            f"more than half of limits.evaluation_ms_max = {self.limit_ms}, with other subscriptions that the store "
-            "evaluates again; narrow it down, or write it so that a plan follows it"
+            f"more than two fifths of limits.evaluation_ms_max = {self.limit_ms}, with other subscriptions that the "
+            "store evaluates again; narrow it down, or write it so that a plan follows it"
         )
 
     def note(self, text: str, ms: float) -> None:

@@ -85,12 +85,26 @@ def test_a_meter_allows_each_evaluation_as_much_and_no_more() -> None:
 
 def test_a_commit_allows_more_for_each_quad_and_each_who_shares_the_plan() -> None:
     work = Work(1)
-    for sharers, times in ((1, 1), (3, 3), (TOGETHER_MAX, TOGETHER_MAX)):
+    for sharers in (1, 3, TOGETHER_MAX):
         meter = Meter(work, range(sharers))
         work.begin(quads=50)
-        meter.take(UNITS_PER_MS * times + 49 * SHARE)
+        meter.take((UNITS_PER_MS + 49 * SHARE) * sharers)
         with pytest.raises(TooMuchWork):
-            meter.take((1 + sharers) * SHARE + 2 * SLICE)
+            meter.take(2 * sharers * SHARE + 2 * SLICE)
+
+
+def test_where_others_wait_for_a_commit_all_its_plans_have_two_fifths_together() -> None:
+    work, each = Work(100, waited_for=True), 25 * UNITS_PER_MS
+    for quads, sharers, count in ((1, 1, 1), (50, 1, 2), (10, 20, 13)):
+        work.begin(quads=quads)
+        done = 0
+        with pytest.raises(TooMuchWork):
+            for _ in range(20):
+                Meter(work, range(sharers)).take(each)
+                done += 1
+        assert done == count
+        little = Meter(work)
+        little.take(2 * SLICE - 1)  # it is not what the others are ended for
 
 
 def test_all_plans_together_may_take_so_much_for_one_commit() -> None:

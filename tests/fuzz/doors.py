@@ -7,8 +7,9 @@
   that another one does not,
 - faults: errors of the gateway itself, and connections that it ends.
 
-Processor time is that of the gateway's threads, so other work on the machine does not count. What is found is printed,
-and kept in build/fuzz: the text, what was asked before it, and what the gateway's threads were doing meanwhile.
+Processor time is that of the gateway's threads without the watchdog's, so other work on the machine does not count.
+What is found is printed, and kept in build/fuzz: the text, what was asked before it, and what the gateway's threads
+were doing meanwhile.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from urllib.parse import quote
 
 from benchmarks.gateway_process import Gateway, gateway_process
 from benchmarks.sockets import Socket
-from tests.fuzz.watchdog import holds, stacks
+from tests.fuzz.watchdog import cpu_s, holds, stacks
 from tests.support.grown_texts import GrownTexts, data
 from tests.support.receivers import HttpReceiver
 
@@ -116,8 +117,8 @@ _WAITS = ("loop", "update", "update_wall")
 class Canary:
     """Sends small requests all the time, in a thread."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, gateway: Gateway, folder: Path) -> None:
+        self._gateway, self._folder = gateway, folder
         self._main = Path(f"/proc/{gateway.process.pid}/task/{gateway.process.pid}/schedstat")
         self.waits = Waits()
         self._ended = False
@@ -136,6 +137,9 @@ class Canary:
     def _loop_s(self) -> float:
         return int(self._main.read_text().split()[0]) / 1e9
 
+    def _all_s(self) -> float:
+        return self._gateway.cpu_s() - cpu_s(self._folder, self._gateway.process.pid)
+
     def _ask(self) -> None:
         with suppress(OSError, http.client.HTTPException, RuntimeError):
             connection = http.client.HTTPConnection(*self._gateway.http, timeout=WAIT_S)
@@ -150,9 +154,9 @@ class Canary:
         with suppress(OSError, ValueError):
             honest = Socket(self._gateway.websocket)
             while not self._ended:
-                begun, since = self._gateway.cpu_s(), time.monotonic()
+                begun, since = self._all_s(), time.monotonic()
                 honest.ask(_HONEST)
-                self.waits.count("update", self._gateway.cpu_s() - begun, since)
+                self.waits.count("update", self._all_s() - begun, since)
                 self.waits.count("update_wall", time.monotonic() - since, since)
                 time.sleep(0.01)
 
@@ -374,7 +378,7 @@ class Search:
         self.found.append({"kind": kind, "door": door, "text": text, "pattern": self.pattern, **more})
         doing: dict[str, Any] = {}
         with suppress(OSError, ValueError):
-            for name, (since, until) in (periods or {}).items():
+            for name, (since, until) in dict(periods or {}).items():  # another thread adds some
                 doing[name] = {"since": since, "until": until, "stacks": stacks(self.folder, since, until)}
             doing["by its own figures"] = holds(self.folder)
         KEPT.mkdir(parents=True, exist_ok=True)
@@ -511,7 +515,7 @@ class Search:
             with gateway_process(folder, log, module="tests.fuzz.watchdog", **doors_on) as gateway:
                 doors = Doors(gateway, receiver, self.random)
                 doors.update(data())
-                canary = Canary(gateway)
+                canary = Canary(gateway, folder)
                 count = len(self.found)
                 try:
                     while time.monotonic() < until and (texts is None or texts):

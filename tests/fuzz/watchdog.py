@@ -31,6 +31,7 @@ STACK_MAX = 24
 """Frames of a stack, of the innermost ones."""
 HELD_NOTED_S = 0.1
 _SOCKET = "watchdog.sock"
+_THREADS = "watchdog.threads"
 
 
 class _Sample(NamedTuple):
@@ -142,6 +143,12 @@ def _merged(samples: list[_Sample]) -> Iterator[dict[str, Any]]:
     yield from last.values()
 
 
+def cpu_s(folder: Path, pid: int) -> float:
+    """The processor time that the watchdog itself has taken in the gateway whose settings are in a folder."""
+    numbers = (folder / _THREADS).read_text().split()
+    return sum(int(Path(f"/proc/{pid}/task/{one}/schedstat").read_text().split()[0]) for one in numbers) / 1e9
+
+
 def stacks(folder: Path, since: float, until: float) -> list[dict[str, Any]]:
     """What the threads of the gateway whose settings are in a folder were doing, with their processor time; those that
     took a millisecond or more. since, until: by time.monotonic."""
@@ -168,8 +175,13 @@ def main() -> int:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / _SOCKET))
         listener.listen()
-        threading.Thread(target=watchdog.run, name="watchdog", daemon=True).start()
-        threading.Thread(target=watchdog.answer, args=(listener,), name="watchdog's socket", daemon=True).start()
+        own = [
+            threading.Thread(target=watchdog.run, name="watchdog", daemon=True),
+            threading.Thread(target=watchdog.answer, args=(listener,), name="watchdog's socket", daemon=True),
+        ]
+        for thread in own:
+            thread.start()
+        (folder / _THREADS).write_text(" ".join(str(thread.native_id) for thread in own))
         return gateway()
 
 

@@ -137,7 +137,7 @@ async def test_the_dearest_of_the_client_that_uses_most_ends_when_the_data_grows
         shared = await subscribe(runner, 100, BOB)
         bob, carol = await subscribe(runner, 102, BOB), await subscribe(runner, 103, CAROL)
         await change(runner, 1)
-        clock.ms["101"] = 180.0
+        clock.ms["101"] = 140.0
         await change(runner, 2)  # once may be the machine
         await change(runner, 3)
         assert alice[1].sequences == [1, 2, 3]
@@ -145,14 +145,14 @@ async def test_the_dearest_of_the_client_that_uses_most_ends_when_the_data_grows
         assert [sink.sequences for sink in (alice[0], shared, bob, carol)] == [[1, 2, 3, 4]] * 4
         assert alice[1].sequences == [1, 2, 3] and clock.evaluated["101"] == 4
         assert isinstance(alice[1].error, LimitExceededError)
-        assert "more than half of limits.evaluation_ms_max = 500" in str(alice[1].error)
+        assert "more than two fifths of limits.evaluation_ms_max = 500" in str(alice[1].error)
         assert [sink.error for sink in (alice[0], shared, bob, carol)] == [None] * 4
         await change(runner, 5)
         assert clock.evaluated["101"] == 4, "it has ended"
         assert sum("subscription ended" in record.getMessage() for record in caplog.records) == 1
 
 
-async def test_one_commit_waits_for_no_more_than_the_limit_and_one_evaluation(
+async def test_one_commit_waits_for_no_more_than_half_of_the_limit_and_one_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However much it has made of what was cheap before."""
@@ -164,9 +164,9 @@ async def test_one_commit_waits_for_no_more_than_the_limit_and_one_evaluation(
         clock.ms |= {str(number): 100.0 for number in numbers}
         clock.now = 0.0
         await change(runner, 1)
-        assert 0.5 <= clock.now < 0.7
+        assert 0.25 <= clock.now < 0.35
         assert honest.sequences == [1] and honest.error is None
-        assert [sink.error is None for sink in sinks].count(True) == 4
+        assert [sink.error is None for sink in sinks].count(True) == 1
         assert all(bool(sink.told) is (sink.error is None) for sink in sinks), "no notification of it follows"
 
 
@@ -205,8 +205,8 @@ async def test_what_was_interrupted_counts_too(tmp_path: Path, monkeypatch: pyte
                     patched.setattr("lamplighter.gateway.workers.dry_runs.DryRuns.risky", lambda *asked: True)
                     patched.setattr("lamplighter.gateway.workers.ad_hoc.Reader.try_here", exceeds)
                 await change(runner, 1)
-            assert clock.now + tried * 0.2 < 0.7, name
-            assert [sink.error is None for sink in sinks].count(True) == (0 if risky else 1)
+            assert clock.now + tried * 0.2 < 0.45, name
+            assert not any(sink.error is None for sink in sinks)
 
 
 async def test_the_same_text_over_other_graphs_is_another_query(
