@@ -63,7 +63,7 @@ from lamplighter.gateway.monitoring.health.devices import DeviceComponents
 from lamplighter.gateway.monitoring.health.model import HealthModel
 from lamplighter.gateway.monitoring.health.others import ApplicationComponents, PeerComponents
 from lamplighter.gateway.monitoring.health.own import ENGINE, LOG, OwnComponents
-from lamplighter.gateway.monitoring.timings import Timings
+from lamplighter.gateway.monitoring.timings import Timings, count_durations
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import Application
@@ -121,7 +121,10 @@ class Runner:
         log.slices = slicer
         self._dataset = LiveDataset(settings, clock, log, slicer, attempt)
         self._engine = engine = self._dataset.engine
-        self._reader = Reader(settings.query, settings.limits, self._dataset.path, self.timings.store_query.took)
+        queried = self.timings.store_query
+        self._reader = Reader(
+            settings.query, settings.limits, self._dataset.path, lambda seconds: count_durations([(queried, seconds)])
+        )
         self._reader.steady = slicer.steady
         self.rdf_bodies = RdfBodies(self._reader)
         self._dry_runs = DryRuns(engine, self._reader, settings.limits)

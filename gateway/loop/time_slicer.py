@@ -28,7 +28,7 @@ from types import FrameType
 from typing import TypeVar
 
 from lamplighter.engine import slices
-from lamplighter.gateway.monitoring.timings import LoopHoldTimer
+from lamplighter.gateway.monitoring.timings import LoopHoldTimer, count_durations
 from lamplighter.gateway.sharing import Steady
 
 SLICE_S = 0.02
@@ -187,7 +187,7 @@ class TimeSlicer(slices.Slices):
         begun = perf_counter()
         self._go.release()
         self._stopped.acquire()
-        self.held.took(perf_counter() - begun)
+        count_durations(((self.held, perf_counter() - begun),))
         if self._busy_s > self.held.busiest:
             self.held.note_busiest(self._busy_s, self._late or work)
         return self._worker is None

@@ -39,9 +39,6 @@ class Timing:
         self.total = self.last = self.most = 0.0
         self.least = float("inf")
 
-    def took(self, seconds: float) -> None:
-        _count(((self, seconds),))
-
     def add(self, other: Timing) -> None:
         """Counts what another one has, too. `last` stays."""
         self.buckets = [ours + theirs for ours, theirs in zip(self.buckets, other.buckets, strict=True)]
@@ -62,7 +59,8 @@ class Timing:
         return {"count": count} | {name: round(seconds * 1000, 4) for name, seconds in found.items()}
 
 
-def _count(durations: Iterable[tuple[Timing, float]]) -> None:
+def count_durations(durations: Iterable[tuple[Timing, float]]) -> None:
+    """Counts each duration, in seconds, for its timing."""
     # One call for all: each update has five, of a third of a microsecond.
     for timing, seconds in durations:
         timing.buckets[bisect_left(BOUNDS_S, seconds)] += 1
@@ -96,7 +94,7 @@ class LoopHoldTimer(Timing):
         """Counts a piece of work of this thread. begun: perf_counter and thread_time at its start. Returns these two
         of now."""
         now = perf_counter(), thread_time()
-        _count(((self, now[0] - begun[0]),))
+        count_durations(((self, now[0] - begun[0]),))
         if (busy := now[1] - begun[1]) > self.busiest:
             self.note_busiest(busy, work)
         return now
@@ -153,7 +151,7 @@ class Timings:
         for priority, arrived in begun:
             self._last_update = now - arrived
             self.group.append((self.updates[priority], self._last_update))
-        _count(self.group)
+        count_durations(self.group)
         self.group.clear()
 
     @property

@@ -28,7 +28,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.gates.http.answers import MethodError, Refusal, error_answer, refusal
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, read_parameters
 from lamplighter.gateway.monitoring.figures import HttpCounters
-from lamplighter.gateway.monitoring.timings import Timing
+from lamplighter.gateway.monitoring.timings import Timing, count_durations
 from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
@@ -196,7 +196,7 @@ class HttpApplication:
             response.raw_headers.append((b"access-control-allow-origin", origin))
         await response(scope, receive, send)
         if begin_s is not None:
-            self._handling.took(perf_counter() - begin_s - scope.get(WAITED, 0.0))
+            count_durations(((self._handling, perf_counter() - begin_s - scope.get(WAITED, 0.0)),))
 
     async def _answer(self, request: Request, route: Route | None) -> Response:
         path = request.scope["path"]
