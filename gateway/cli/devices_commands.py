@@ -13,19 +13,26 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
+from urllib.parse import quote
 
 from lamplighter.adapters.coap.discovery import device_to_propose, distinct
 from lamplighter.adapters.devices.device import Device, place
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, named
 from lamplighter.adapters.mapping.tables import ByHand
-from lamplighter.engine.errors import ConfigurationError, PayloadError, UnknownResourceError, UpstreamError
+from lamplighter.engine.errors import (
+    ConfigurationError,
+    PayloadError,
+    RefusedError,
+    UnknownResourceError,
+    UpstreamError,
+)
 from lamplighter.engine.terms import lexical
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.console import confirm, print_json, print_result, shorten, table
 from lamplighter.gateway.cli.devices_coap import add_discover_arguments, add_key_arguments, found_devices, make_key
 from lamplighter.gateway.cli.devices_unread import add_unread_arguments, list_unread
-from lamplighter.gateway.cli.endpoint import RunningDataset, add_reach_options
+from lamplighter.gateway.cli.endpoint import RunningDataset, add_reach_options, call_gateway
 from lamplighter.gateway.cli.options import add_confirmation, add_json, add_mode, complete_names
 from lamplighter.gateway.devices.decisions import NOT_READ, STATES, Devices, NotDecidedError, Row, StateMismatch, word
 from lamplighter.gateway.devices.listing import DeviceList, decision_json, in_room
@@ -399,19 +406,35 @@ def _rename(options: argparse.Namespace) -> int:
 def _set_state(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     try:
-        if options.device.startswith("actuator/"):  # of a rule: its adapter knows the states
-            name = options.device
-            wanted = asyncio.run(gateway.devices.set_by_rule(name, options.state))
-        else:
-            entry = gateway.named(options.device)
-            name = entry.identity
+        entry = gateway.named(options.device)
+    except UnknownResourceError as error:
+        if options.actuator is not None:
+            raise
+        name, done = options.device, _set_by_gateway(options, str(error))
+    else:
+        try:
             wanted = asyncio.run(gateway.devices.set(entry, options.actuator, options.state))
-    except ValueError as error:
-        raise ConfigurationError(f"{options.device}: {error}") from error
-    done = {"id": name, "actuator": lexical(wanted.actuator), "desired": lexical(wanted.state)}
-    line = f"{printable(wanted.name)}: the desired state is {printable(lexical(wanted.state))}"
+        except ValueError as error:
+            raise ConfigurationError(f"{options.device}: {error}") from error
+        name = wanted.name
+        done = {"id": entry.identity, "actuator": lexical(wanted.actuator), "desired": lexical(wanted.state)}
+    line = f"{printable(name)}: the desired state is {printable(done['desired'])}"
     print_result(options, {"set": [done]}, line)
     return 0
+
+
+def _set_by_gateway(options: argparse.Namespace, no_device: str) -> dict[str, str]:
+    """Sets what no device is called: the actuator of a rule, perhaps in a file that only the gateway has. Raises
+    UnknownResourceError, and as `call_gateway`."""
+    path = f"/devices/{quote(options.device)}"
+    content = json.dumps({"action": "set", "state": options.state}).encode()
+    try:
+        with call_gateway(options, "POST", path, content, {"Content-Type": "application/json"}) as answer:
+            return dict(json.load(answer))
+    except RefusedError as error:
+        if error.status == 404:
+            raise UnknownResourceError(f"{no_device}; {error}") from error
+        raise
 
 
 def _by_hand(options: argparse.Namespace) -> int:

@@ -28,6 +28,7 @@ from lamplighter.adapters.mapping.tables import ByHand, CommandTable
 from lamplighter.adapters.mqtt.sender import not_permitted, permits
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
+from lamplighter.gateway.devices.directory import SWITCHED, NamedThing
 from lamplighter.ontology.vocabulary import (
     ACTUATOR,
     BY_HAND,
@@ -46,7 +47,6 @@ NOT_READ = "the MQTT adapter does not read its topics yet; see `lamplighter stat
 STATES = ("proposed", "adopted", "retired", "ignored")
 Row = tuple[Term | None, ...]
 
-_SWITCHED = {"cover", "fan", "light", "lock", "siren", "switch", "valve"}
 # Of a command: which states it takes. They mean the same for a topic and for a resource.
 _STATE_KEYS = ("payload", "values", "minimum", "maximum")
 _ON_OFF = {"on": "true", "off": "false", "true": "true", "false": "false"}
@@ -215,9 +215,20 @@ class Devices:
 
     async def set(self, entry: Entry, actuator: str | None, state: str) -> DesiredState:
         """Sets the desired state of an actuator of an adopted device."""
-        if entry.adoption != "adopted":
-            raise ValueError(f"it is {entry.adoption}; adopt it with `lamplighter devices adopt`")
-        found = named_actuator(entry.device, actuator)
+        _check_adopted(entry)
+        return await self._set_of(entry, named_actuator(entry.device, actuator), state)
+
+    async def set_named(self, named: NamedThing, state: str) -> DesiredState:
+        """The same of an actuator by its own name. What a ``[[command]]`` rule takes, its adapter knows."""
+        entry = None if named.device is None else await self.entry(named.device)
+        if entry is not None:
+            for one in entry.device.actuators:
+                if lexical(self.registry.actuator_iri(one)) == named.iri:
+                    _check_adopted(entry)
+                    return await self._set_of(entry, one, state)
+        return await self._set_state(named.id, iri(named.iri), state_term(state))
+
+    async def _set_of(self, entry: Entry, found: Actuator, state: str) -> DesiredState:
         if "topic" in found.command and entry.device.source == THING:
             check_permitted(found.command["topic"], self._commands)
         wanted = wanted_state(found, state)
@@ -228,8 +239,7 @@ class Devices:
         """Says what becomes of states that a person gives the device by hand. actuator: None for all of the device."""
         if what not in get_args(ByHand):
             raise ValueError(f"write {' or '.join(get_args(ByHand))}")
-        if entry.adoption != "adopted":
-            raise ValueError(f"it is {entry.adoption}; adopt it with `lamplighter devices adopt`")
+        _check_adopted(entry)
         device = entry.device
         found = device.actuators if actuator is None else [named_actuator(device, actuator)]
         if not found:
@@ -246,10 +256,6 @@ class Devices:
         query = f"SELECT ?actuator ?what WHERE {{ {values} ?actuator <{BY_HAND}> ?what }}"
         said = {actuator: lexical(what) for actuator, what in await self._dataset.rows(query) if actuator and what}
         return {one.key: _by_hand(one, said.get(node, "")) for node, one in actuators.items()}
-
-    async def set_by_rule(self, path: str, state: str) -> DesiredState:
-        """Sets the desired state of the actuator of a ``[[command]]`` rule. path: ``actuator/kitchen``."""
-        return await self._set_state(path, iri(self.registry.base_iri + path), state_term(state))
 
     async def _set_state(self, name: str, actuator: Term, state: Term, condition: str = "") -> DesiredState:
         await self._dataset.update(desired_update(actuator, state, condition))
@@ -274,6 +280,11 @@ class Devices:
             return [NOT_READ] if device.identity in self._unread else []
         topics = dict.fromkeys(one.command["topic"] for one in device.actuators if "topic" in one.command)
         return [not_permitted(topic) for topic in topics if not permits(self._commands, topic)]
+
+
+def _check_adopted(entry: Entry) -> None:
+    if entry.adoption != "adopted":
+        raise ValueError(f"it is {entry.adoption}; adopt it with `lamplighter devices adopt`")
 
 
 def message_topics(device: Device) -> list[str]:
@@ -324,7 +335,7 @@ def named_actuator(device: Device, text: str | None) -> Actuator:
     found = [
         one
         for one in device.actuators
-        if (word(one.kind) in _SWITCHED if text is None else text.casefold() in _names(one))
+        if (word(one.kind) in SWITCHED if text is None else text.casefold() in _names(one))
     ]
     if len(found) == 1:
         return found[0]

@@ -152,9 +152,9 @@ class NameDirectory:
         known = self._by_iri.get(room) or self._by_iri.get(self._base + room)
         return room if known is None else known.name
 
-    def resolve(self, text: str, kind: Kind, properties: Collection[str] = ()) -> NamedThing:
+    def resolve(self, text: str, kind: Kind, properties: Collection[str] = (), *, existing: bool = False) -> NamedThing:
         """What a text names. properties: of those that fit, where a device has several. An IRI that is not known is
-        taken as it is. Raises UnknownNameError."""
+        taken as it is, unless existing. Raises UnknownNameError."""
         # An IRI may be of what is to come, such as the device of an update that has not been made.
         things = [one for one in self.things if one.kind == kind]
         folder = "" if text.startswith(_FOLDERS[kind]) else _FOLDERS[kind]
@@ -162,7 +162,7 @@ class NameDirectory:
             if self._exists(kind, address):
                 path = address.removeprefix(self._base)
                 return self._by_iri.get(address) or NamedThing(kind, path, path, address)
-        if _SCHEME.fullmatch(text):
+        if not existing and _SCHEME.fullmatch(text):
             return NamedThing(kind, text, text.removeprefix(self._base), text)
         for found in self._ways(text, things, properties):
             if len(found) == 1:
@@ -227,7 +227,7 @@ class NameDirectory:
                 for name in dict.fromkeys((one.name, one.device_name, one.id)):
                     if name:
                         by_name[name].append(one)
-        names = nearest(text, by_name)
+        names = nearest(text.removeprefix(self._base), by_name)
         candidates = list(dict.fromkeys(one for name in names for one in by_name[name]))[:CANDIDATES_MAX]
         return UnknownNameError(f"no {kind} has this name{did_you_mean(names)}", candidates)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -15,6 +18,7 @@ from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.terms import lexical
 from lamplighter.gateway.gates.http.answers import JsonAnswer, Refusal
 from lamplighter.gateway.gates.http.calls import RequestTurns, json_body
+from lamplighter.gateway.gates.http.names import NameRequests
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, parameters
 from lamplighter.gateway.gates.http.sparql import cause, select
 from lamplighter.gateway.loop.runner import Runner
@@ -23,7 +27,7 @@ from lamplighter.gateway.security.callers import Caller
 
 if TYPE_CHECKING:  # it loads the adapters, which a gateway without devices does not need
     from lamplighter.adapters.devices.registry import Entry
-    from lamplighter.gateway.devices.decisions import Devices, Row
+    from lamplighter.gateway.devices.decisions import DesiredState, Devices, Row
 
 LISTED = Parameters(("room",))  # of the list of devices
 BODY_BYTES_MAX = 64 * 1024
@@ -83,8 +87,9 @@ class OwnDataset:
 class DeviceRequests:
     """The handlers; all need an operator."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, names: NameRequests) -> None:
         self._runner = runner
+        self._names = names
         self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
     async def all(self, request: Request, caller: Caller) -> Response:
@@ -114,14 +119,25 @@ class DeviceRequests:
             name = request.scope.get("below")
             if name is None:
                 return JsonAnswer(await listing.all(parameters(request).text("room")), headers=_HEADERS)
-            if action is not None and action.action == "set" and name.startswith("actuator/"):
-                return await _set_state(devices, None, name, action)
             entry = await devices.entry(name)
+            if entry is None and action is not None and action.action == "set" and action.actuator is None:
+                return await self._set_named(devices, name, action, caller)
             if entry is None:
                 return no_device(name)
             if action is None:
                 return JsonAnswer(await listing.one(entry), headers=_HEADERS)
             return await _decide(devices, entry, action)
+
+    async def _set_named(self, devices: Devices, name: str, action: DeviceAction, caller: Caller) -> Response:
+        """Sets an actuator by its own name, such as that of a rule."""
+        from lamplighter.gateway.devices.directory import SWITCHED, UnknownNameError
+
+        directory = await self._names.directory(caller)
+        try:
+            named = await asyncio.to_thread(directory.resolve, name, "actuator", SWITCHED, existing=True)
+        except UnknownNameError as error:
+            return Refusal("not_found", 404, f"no device has the identity {name[:200]!r}, and {error}")
+        return await _set_state(named.id, action, partial(devices.set_named, named))
 
 
 def no_device(name: str) -> Refusal:
@@ -173,7 +189,7 @@ async def _decide(devices: Devices, entry: Entry, action: DeviceAction) -> Respo
     from lamplighter.gateway.devices.listing import decision_json
 
     if action.action == "set":
-        return await _set_state(devices, entry, entry.identity, action)
+        return await _set_state(entry.identity, action, partial(devices.set, entry, action.actuator))
     try:
         if action.action == "remove":
             await devices.remove(entry)
@@ -199,14 +215,12 @@ async def _decide(devices: Devices, entry: Entry, action: DeviceAction) -> Respo
     return JsonAnswer(told)
 
 
-async def _set_state(devices: Devices, entry: Entry | None, name: str, action: DeviceAction) -> Response:
-    """Sets a desired state. entry: None for the actuator of a rule."""
+async def _set_state(
+    name: str, action: DeviceAction, set_state: Callable[[str], Coroutine[Any, Any, DesiredState]]
+) -> Response:
     state = str(action.state).lower() if isinstance(action.state, bool) else str(action.state)
     try:
-        if entry is None:
-            wanted = await devices.set_by_rule(name, state)
-        else:
-            wanted = await devices.set(entry, action.actuator, state)
+        wanted = await set_state(state)
     except ValueError as error:
         raise MalformedRequestError(f"{name}: {error}") from error
     return JsonAnswer({"id": name, "actuator": lexical(wanted.actuator), "desired": lexical(wanted.state)})

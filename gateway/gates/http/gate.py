@@ -81,7 +81,7 @@ def _routes(
     history = HistoryRequests(runner)
     past = PastRequests(runner, names, history)
     yield Route("/log", past.log, Permission.OPERATOR, read, LOG)
-    devices = DeviceRequests(runner)
+    devices = DeviceRequests(runner, names)
     yield from PageOperations(past, devices).routes()
     yield Route("/devices", devices.all, Permission.OPERATOR, read | {"POST"}, device_parameters)
     yield Route("/devices/", devices.one, Permission.OPERATOR, read | {"POST"})

@@ -106,7 +106,12 @@ async def test_what_was_done_is_one_json_object(tmp_path: Path) -> None:
         ]
         [wanted] = (await devices("set", "Lamp", "on", "--json"))["set"]
         assert (wanted["id"], wanted["desired"]) == (lamp, "true")
+        (tmp_path / "mapping").mkdir(exist_ok=True)
+        rule = '[[command]]\nactuator = "actuator/kitchen"\ntopic = "kitchen/set"\n'
+        (tmp_path / "mapping" / "kitchen.toml").write_text(rule)
         assert (await devices("set", "actuator/kitchen", "on", "--json"))["set"][0]["id"] == "actuator/kitchen"
+        done = await asyncio.to_thread(command, "devices", "set", "actuator/kitchn", "on", "--config", toml)
+        assert done.returncode == 4 and 'did you mean "actuator/kitchen"?' in done.stderr, done
         shown = await devices("show", "Lamp", "--json")
         assert shown["id"] == lamp and wanted["actuator"] in [one["iri"] for one in shown["actuators"]]
         assert shown == (await http(f"{addresses.query.removesuffix('/query')}/devices/{lamp}")).json

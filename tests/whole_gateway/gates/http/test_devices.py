@@ -148,12 +148,37 @@ async def test_a_device_is_renamed_ignored_and_removed(house: Addresses) -> None
     assert (await get(house))["total"] == 3
 
 
-async def test_the_actuator_of_a_rule_is_set(house: Addresses) -> None:
-    await done(house, "actuator/hall", action="set", state="on")
-    found = await rows(
-        house, f"{PREFIXES} SELECT ?s {{ <http://lamplighter.local/actuator/hall> gateway:desiredState ?s }}"
-    )
-    assert found == [{"s": "true"}]
+async def test_the_actuator_of_a_rule_is_set_by_its_name_and_what_does_not_exist_is_refused(
+    house: Addresses, tmp_path: Path
+) -> None:
+    (tmp_path / "mapping").mkdir(exist_ok=True)
+    named = ("actuator/hall", "lamp/porch", "http://other.example/fan", "actuator/room/{room}")
+    rules = (f'[[command]]\nactuator = "{name}"\ntopic = "a/set"\n' for name in named)
+    (tmp_path / "mapping" / "house.toml").write_text("".join(rules))
+    for name, path in (("actuator/hall", "actuator/hall"), ("hall", "actuator/hall"), ("lamp/porch", "lamp/porch")):
+        node = f"http://lamplighter.local/{path}"
+        assert await done(house, name, action="set", state="on") == {"id": path, "actuator": node, "desired": "true"}
+    await done(house, "http%3A//other.example/fan", action="set", state="on")
+    await done(house, "actuator/room/attic", action="set", state="on")
+    kept = f"{PREFIXES} SELECT ?a {{ ?a gateway:desiredState ?s }}"
+    assert len(await rows(house, kept)) == 4
+    for wrong, text in (
+        ("actuator/hal", 'did you mean "actuator/hall"'),
+        ("http%3A//lamplighter.local/actuator/hal", 'did you mean "actuator/hall"'),
+        ("http%3A//other.example/fun", "no actuator has this name"),
+    ):
+        answer = await post(house, wrong, action="set", state="on")
+        assert answer.status == 404 and text in answer.json["error_description"], answer.body
+    answer = await post(house, "actuator/hall", action="set", state="on", actuator="brightness")
+    assert answer.status == 404 and len(await rows(house, kept)) == 4
+
+
+async def test_an_actuator_of_a_device_takes_its_states_only_by_its_own_name_too(house: Addresses) -> None:
+    await done(house, LAMP.identity, action="adopt")
+    light = next(one for one in LAMP.actuators if one.key == "state")
+    path = REGISTRY.actuator_iri(light)[1:-1].removeprefix("http://lamplighter.local/")
+    assert (await done(house, path, action="set", state="on"))["desired"] == "true"
+    assert (await post(house, path, action="set", state="purple")).status == 400
 
 
 @pytest.mark.parametrize(
