@@ -1,23 +1,30 @@
 """The addresses of a running gateway: URLs, and the Unix sockets of secure mode.
 
 A gateway whose settings have the port 0 writes the ports that the system chose to ``<data>/ports``, for commands and
-adapters of this machine.
+adapters of this machine. One that was started with ``--set`` writes those settings to ``<data>/assigned.json``, for
+commands.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from lamplighter.engine.client.addresses import UNIX
-from lamplighter.engine.client.files import read_text
+from lamplighter.engine.client.files import read_file, read_text
 from lamplighter.engine.errors import UpstreamError
 
 if TYPE_CHECKING:
     from lamplighter.gateway.settings import Settings
 
 _PORTS = "ports"
+_ASSIGNED = "assigned.json"
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,45 @@ def ports_here(settings: Settings, data: Path) -> Ports:
         raise UpstreamError(
             f"{path}: {reason}; a gateway whose port is 0 writes it there; is it running, with this configuration?"
         ) from error
+
+
+def write_assigned(data: Path, assigned: Sequence[str]) -> None:
+    """Writes the settings that the running gateway has from ``--set``, or removes those of an earlier one. Raises
+    OSError."""
+    if not assigned:
+        (data / _ASSIGNED).unlink(missing_ok=True)
+        return
+    new = data / f"{_ASSIGNED}.new"
+    new.write_bytes(msgspec.json.encode(assigned))
+    new.replace(data / _ASSIGNED)
+
+
+def assigned_here(data: Path) -> list[str]:
+    """The ``--set`` settings of the gateway that runs with a data folder; of a user who cannot know whether one runs,
+    those of the last one."""
+    try:
+        found = msgspec.json.decode(read_file(data / _ASSIGNED, follow=False), type=list[str])
+    except (OSError, msgspec.DecodeError):  # its temporary file is renamed, so a damaged one is not of the running one
+        return []
+    return [] if in_use(data) is False else found
+
+
+def in_use(data: Path) -> bool | None:
+    """Whether a gateway uses the data folder; None if this user cannot know."""
+    try:
+        lock = os.open(data / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return None
+    try:
+        # Shared, and given back at once: a gateway that starts at this moment tries for some seconds.
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
 
 
 def in_url(host: str) -> str:

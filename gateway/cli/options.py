@@ -33,12 +33,17 @@ def config_folder(options: argparse.Namespace) -> Path:
 
 
 def settings_and_data(options: argparse.Namespace) -> tuple[Settings, Path]:
-    """The settings and the data folder; nothing else of the configuration. Raises ConfigurationError."""
+    """The settings and the data folder; nothing else of the configuration. Of a gateway that runs there, what it was
+    given by `--set` counts here, too. Raises ConfigurationError."""
     # Not above: a command with --url needs no settings.
+    from lamplighter.gateway.addresses import assigned_here
     from lamplighter.gateway.settings import read_settings
 
-    settings = read_settings(config_file(options))
-    return settings, options.data or config_folder(options) / settings.gateway.data
+    config = config_file(options)
+    settings = read_settings(config)
+    data = options.data or config_folder(options) / settings.gateway.data
+    assigned = assigned_here(data)
+    return read_settings(config, assigned=assigned) if assigned else settings, data
 
 
 def add_mode(modes: Any, name: str, text: str, function: object) -> argparse.ArgumentParser:

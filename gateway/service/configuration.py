@@ -38,7 +38,8 @@ class Configuration:
     folder: where mapping/ and apps/ are; unread: the file that this process may not read and so did not check, empty if
     there is none; mapping, resource_rules: the rules of mapping/ for MQTT and for the other adapters; faults: of the
     SPARQL texts of applications and rules, which do not run. The others do, so a start only logs them, and `lamplighter
-    check` refuses. shapes: None if no update is checked against any; options: of a command that reads the same.
+    check` refuses. shapes: None if no update is checked against any; options: of a command that reads the same;
+    assigned: settings of the command line.
     """
 
     settings: Settings
@@ -51,6 +52,7 @@ class Configuration:
     faults: Sequence[str] = ()
     shapes: ShapeSources | None = None
     options: Sequence[str] = ()
+    assigned: Sequence[str] = ()
 
     @classmethod
     def read(cls, config: Path | None, data: Path | None, assigned: Sequence[str] = ()) -> Configuration:
@@ -95,4 +97,16 @@ class Configuration:
         options = [f"--set={text}" for text in assigned]
         options += [f"--{name}={path}" for name, path in (("config", config), ("data", data)) if path is not None]
         data = data or folder / settings.gateway.data
-        return cls(settings, folder, data, applications, unread, rules.mqtt, rules.resources, faults, shapes, options)
+        return cls(
+            settings,
+            folder,
+            data,
+            applications,
+            unread,
+            rules.mqtt,
+            rules.resources,
+            faults,
+            shapes,
+            options,
+            assigned,
+        )

@@ -4,7 +4,6 @@ space."""
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -109,20 +108,3 @@ def _bytes(data: Path) -> int:
 
 def _megabytes(count: int) -> str:
     return f"{max(count, 0) / 1_000_000:,.0f} MB"
-
-
-def in_use(data: Path) -> bool | None:
-    """Whether a gateway uses the data folder; None if this user cannot know."""
-    try:
-        lock = os.open(data / "lock", os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)

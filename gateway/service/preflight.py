@@ -23,9 +23,9 @@ from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.client.files import open_file, read_text
 from lamplighter.engine.client.places import Place, places
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.addresses import in_url
+from lamplighter.gateway.addresses import in_url, in_use
 from lamplighter.gateway.gates.protection_check import check_passed_host
-from lamplighter.gateway.service.data_check import check_data, in_use, unwritable
+from lamplighter.gateway.service.data_check import check_data, unwritable
 from lamplighter.gateway.service.port_check import lock_holder, port_faults, systemd_sockets
 from lamplighter.gateway.service.unit_view import Show, UnitView, systemctl
 from lamplighter.gateway.settings import Settings

@@ -13,7 +13,7 @@ from typing import Any
 
 from lamplighter.adapters.specs import ADAPTERS, AdapterSpec
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.addresses import Addresses, write_assigned
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.gates.apis import Api, ApiContext, api_headers, apis
 from lamplighter.gateway.gates.http.documents import DOCUMENTS
@@ -174,6 +174,10 @@ def _recovered_once(
     # The lock of the data folder before all else: two gateways must not read the same key files.
     log.open()
     mark_lines(GATEWAY=log.gateway)
+    try:
+        write_assigned(configuration.data, configuration.assigned)
+    except OSError as error:  # such as of a full disk
+        logger.warning("settings of the command line not written", folder=configuration.data, reason=error.strerror)
     service.status("starting, reading the newest snapshot")
     try:
         protection = Protection(settings, configuration.folder, configuration.data, clock, log.disk)

@@ -1,12 +1,13 @@
 """The ports of a gateway whose settings leave them to the system."""
 
+import fcntl
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from lamplighter.engine.errors import UpstreamError
-from lamplighter.gateway.addresses import Ports, local_url, ports_here, write_ports
+from lamplighter.gateway.addresses import Ports, assigned_here, local_url, ports_here, write_ports
 from lamplighter.gateway.settings import Settings
 from tests.support.tables import each_row
 
@@ -36,3 +37,13 @@ def test_ports_that_are_not_known_are_an_error(tmp_path: Path, text: str | None)
         (tmp_path / "ports").write_text(text)
     with pytest.raises(UpstreamError, match="is it running, with this configuration"):
         ports_here(settings(0, 0), tmp_path)
+
+
+@each_row("content", [None, b"", b"\xff", b'{"a": 1}', b"[1]"])
+def test_settings_of_the_command_line_that_cannot_be_read_are_none(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "assigned.json").write_bytes(content)
+    (tmp_path / "lock").touch()
+    with (tmp_path / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert assigned_here(tmp_path) == []
