@@ -203,10 +203,7 @@ def _output(command: list[str]) -> str:
 
 
 def _log_report(settings: Settings, data: Path) -> Any:
-    report = verify(data, MachineClock(settings.gateway.clock_trusted))
-    return {name: value for name, value in vars(report).items() if name != "problems"} | {
-        "problems": list(map(str, report.problems))
-    }
+    return verify(data, MachineClock(settings.gateway.clock_trusted)).members()
 
 
 # --- secrets -----------------------------------------------------------------------------------------------------

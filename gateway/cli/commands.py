@@ -1,7 +1,7 @@
 """Commands on the data folder: `verify`, `log` and `new-epoch`.
 
 They read the data folder, with or without a running gateway, and change nothing in it, except that ``verify --accept``
-accepts reports of damage, and `new-epoch` leaves a request for the next start.
+accepts damage, and `new-epoch` leaves a request for the next start.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 import os
 import pwd
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -26,10 +26,11 @@ from lamplighter.gateway.cli.console import confirm, print_json, print_result
 from lamplighter.gateway.cli.options import add_confirmation, add_json, add_mode, settings_and_data
 from lamplighter.gateway.clock import MachineClock, iso
 from lamplighter.gateway.disk import TEMPORARY, Disk
+from lamplighter.gateway.history.findings import DataProblem, Report
 from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.history.records import History
-from lamplighter.gateway.history.verification import verify
-from lamplighter.gateway.log.damage import Acceptance, DamageReport, accept_damage, read_damage
+from lamplighter.gateway.history.verification import acceptable, verify
+from lamplighter.gateway.log.damage import Acceptance, AcceptedProblem, DamageReport, accept_damage, read_damage
 from lamplighter.gateway.log.snapshots import Place, label
 from lamplighter.gateway.security.audit import audit
 from lamplighter.gateway.settings import Settings
@@ -42,7 +43,9 @@ _SYNTAXES = {".nq": "application/n-quads", ".trig": "application/trig"}
 def add_commands(command: Adder) -> None:
     checking = command("verify", _verify)
     checking.add_argument(
-        "--accept", action="store_true", help="accept the damage that earlier starts have found, after the check"
+        "--accept",
+        action="store_true",
+        help="accept damage that earlier starts have found, and lasting problems, after the check",
     )
     checking.add_argument("--json", action="store_true", help="print the report as JSON")
     add_confirmation(checking)
@@ -112,18 +115,22 @@ def _verify(options: argparse.Namespace) -> int:
 
     report = verify(data, MachineClock(settings.gateway.clock_trusted), progress)
     damage = read_damage(data)
+    lasting = [one for one in report.problems if one.is_lasting]
+    count = len(report.problems) - (len(lasting) if options.accept else 0)
     if options.json:
-        told = {name: value for name, value in vars(report).items() if name != "problems"}
-        told["problems"] = list(map(str, report.problems))
+        told = report.members()
         told["damage"] = [{"found": one.found, "reason": one.reason} for one in damage]
         if options.accept:
-            for one in damage:  # shown before the question
+            for problem in lasting:  # shown before the question
+                print(f"PROBLEM    {printable(str(problem))}", file=sys.stderr)
+            for one in damage:
                 print(f"DAMAGE     {printable(one.reason)}", file=sys.stderr)
-            if damage and not _accept(options, settings, data, damage):
+            if (damage or lasting) and not _accept(options, settings, data, damage, report):
                 return 1
             told["accepted"] = len(damage)
+            told["accepted_now"] = list(map(str, lasting))
         print_json(told)
-        return 1 if report.problems else 0
+        return 1 if count else 0
     span = "" if report.first is None or report.last is None else f", {label(report.first)} to {label(report.last)}"
     print(f"gateway    {printable(report.gateway)}")
     records, segments = count_text(report.records, "record"), count_text(report.segments, "segment")
@@ -136,33 +143,47 @@ def _verify(options: argparse.Namespace) -> int:
         print(f"PROBLEM    {printable(str(problem))}")
     for one in damage:
         print(f"DAMAGE     {printable(f'{one.found[:19]}Z: ' if one.found else '')}{printable(one.reason)}")
-    count = len(report.problems)
-    print(f"verdict    {count_text(count, 'problem') if count else 'good'}")
-    if damage and not options.accept:
-        print("accept the damage with `lamplighter verify --accept`; until then the gateway reports it")
+    for known in report.accepted_problems:
+        print(f"accepted   {printable(str(known))}; by {printable(known.user)} on {printable(known.accepted[:10])}")
+    print(f"verdict    {count_text(len(report.problems), 'problem') if report.problems else 'good'}")
     if options.accept:
-        if not damage:
+        if not damage and not lasting:
             print("there is no damage to accept")
-        elif not _accept(options, settings, data, damage):
+        elif not _accept(options, settings, data, damage, report):
             return 1
         else:
-            reports = count_text(len(damage), "report")
-            print(f"accepted {reports} of damage; a running gateway notices it at its next health check")
+            notices = "; a running gateway notices it at its next health check" if damage else ""
+            print(f"accepted {_acceptable_text(damage, lasting)}{notices}")
+    elif damage:
+        print("accept the damage with `lamplighter verify --accept`; until then the gateway reports it")
+    elif lasting:
+        print("restore what was lost; or accept that it stays lost with `lamplighter verify --accept`")
     return 1 if count else 0
 
 
-def _accept(options: argparse.Namespace, settings: Settings, data: Path, damage: list[DamageReport]) -> bool:
-    """Accepts the reports of damage that were shown. False if the user does not want to. Raises ConfigurationError."""
-    count = len(damage)
+def _acceptable_text(damage: Sequence[DamageReport], lasting: Sequence[DataProblem]) -> str:
+    """``1 report of damage and 2 lasting problems``."""
+    reports, problems = count_text(len(damage), "report"), count_text(len(lasting), "lasting problem")
+    return " and ".join([f"{reports} of damage"] * bool(damage) + [problems] * bool(lasting))
+
+
+def _accept(
+    options: argparse.Namespace, settings: Settings, data: Path, damage: list[DamageReport], report: Report
+) -> bool:
+    """Accepts the reports of damage and the lasting problems that were shown. False if the user does not want to.
+    Raises ConfigurationError."""
+    lasting = [one for one in report.problems if one.is_lasting]
     check_owner(data, f"run it as that user: sudo -u '#{data.stat().st_uid}' lamplighter verify --accept")
-    if not confirm(f"Accept {count_text(count, 'report')} of damage? What was lost stays lost.", yes=options.yes):
+    if not confirm(f"Accept {_acceptable_text(damage, lasting)}? What was lost stays lost.", yes=options.yes):
         return False
-    user, clock = _user(), MachineClock(settings.gateway.clock_trusted)
+    user, now = _user(), iso(MachineClock(settings.gateway.clock_trusted).wall())
+    # Those that are not found any more were mended.
+    problems = report.accepted_problems + [AcceptedProblem(*acceptable(one, data), now, user) for one in lasting]
     try:
-        accept_damage(data, Disk(), Acceptance(iso(clock.wall()), user, damage))
+        accept_damage(data, Disk(), Acceptance(now, user, damage, problems))
     except OSError as error:
         raise ConfigurationError(f"{data}: {error.strerror}; the damage is not accepted") from error
-    audit("damage accepted", reports=count, user=user, data=data)
+    audit("damage accepted", reports=len(damage), user=user, data=data, problems=len(lasting))
     return True
 
 

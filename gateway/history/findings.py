@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from lamplighter.engine.change_log import Record
+from lamplighter.gateway.log.damage import AcceptedProblem
 from lamplighter.gateway.log.snapshots import Place
 
 Progress = Callable[[str, int, int], None]  # called with the next file, the bytes read, and the bytes of all files
 
 MAKE_A_BACKUP = "make a backup (`lamplighter backup FILE`), because the card may be failing"
 LOST = f"restore the shipped copy, if there is one, and {MAKE_A_BACKUP}"
+UNSEALED = f"the records are in the segment; {MAKE_A_BACKUP}"
 
 
 @dataclass(frozen=True)
@@ -24,13 +29,19 @@ class DataProblem:
     what: str
     cure: str
 
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it may stay for ever, since nothing on this machine can mend it; an operator may accept it."""
+        return self.cure in (LOST, UNSEALED)
+
     def __str__(self) -> str:
         return f"{self.path}: {self.place}{': ' if self.place else ''}{self.what}; {self.cure}"
 
 
 @dataclass
 class Report:
-    """The result. notes: facts that are no problem, such as gap records."""
+    """The result. notes: facts that are no problem, such as gap records; accepted_problems: those that are found again
+    and an operator has accepted, which are no problems any more."""
 
     gateway: str = ""
     segments: int = 0
@@ -42,7 +53,13 @@ class Report:
     quads: int = 0
     replayed: int = 0
     problems: list[DataProblem] = field(default_factory=list)
+    accepted_problems: list[AcceptedProblem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def members(self) -> dict[str, Any]:
+        """For JSON; problems as texts."""
+        accepted = msgspec.to_builtins(self.accepted_problems)
+        return {**vars(self), "problems": list(map(str, self.problems)), "accepted_problems": accepted}
 
 
 class Findings:

@@ -12,7 +12,7 @@ from lamplighter.engine.change_log import VERSION, Gap, Record, Seal, decode, se
 from lamplighter.engine.change_log.frames import FrameReader
 from lamplighter.engine.client.files import read_file
 from lamplighter.engine.tables import count_text
-from lamplighter.gateway.history.findings import LOST, MAKE_A_BACKUP, Findings
+from lamplighter.gateway.history.findings import LOST, UNSEALED, Findings
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log.reader import LOG_FILE_BYTES_MAX, Segment, ends
 from lamplighter.gateway.log.snapshots import Place, label, place_of
@@ -136,16 +136,15 @@ class LogCheck:
 
     def _check_seal(self, segment: Segment, data: bytes, text: bytes | None, gateway: str, told: bool) -> Seal | None:
         path = segment.path.parent / seal_name(segment.name)
-        cure = f"the records are in the segment; {MAKE_A_BACKUP}"
         if text is None:
-            self._findings.problem(path, "", "the seal of a sealed segment is missing", cure)
+            self._findings.problem(path, "", "the seal of a sealed segment is missing", UNSEALED)
             return None
         try:
             seal = msgspec.json.decode(text, type=Seal)
             if text != msgspec.json.encode(seal) + b"\n":
                 raise ValueError("it is not as it was written")
         except (ValueError, msgspec.MsgspecError) as error:
-            self._findings.problem(path, "", f"the seal cannot be read: {error}", cure)
+            self._findings.problem(path, "", f"the seal cannot be read: {error}", UNSEALED)
             return None
         name, found_sha256 = segment.name, hashlib.sha256(data).hexdigest()
         for member, said, found in (

@@ -16,6 +16,7 @@ unsealed segment, since no record depends on them.
 from __future__ import annotations
 
 import json
+import os
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
@@ -30,9 +31,10 @@ from lamplighter.engine.errors import ChangeLogError, ConfigurationError
 from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Quad
 from lamplighter.gateway.clock import Clock
-from lamplighter.gateway.history.findings import LOST, MAKE_A_BACKUP, Findings, Progress, Report, size
+from lamplighter.gateway.history.findings import LOST, MAKE_A_BACKUP, DataProblem, Findings, Progress, Report, size
 from lamplighter.gateway.history.log_check import LogCheck
 from lamplighter.gateway.history.records import History, Replay
+from lamplighter.gateway.log.damage import ACCEPTED, read_acceptance
 from lamplighter.gateway.log.reader import LogReader
 from lamplighter.gateway.log.retention import Shipped
 from lamplighter.gateway.log.snapshots import Place, Snapshot, label, place_of, read_snapshot
@@ -52,6 +54,12 @@ _NOT_APPLIED = (
 def verify(data: Path, clock: Clock, progress: Progress = lambda name, done, total: None) -> Report:
     """Reads everything. clock: of this machine, to detect a restart. Raises ConfigurationError."""
     return _Verification(data, clock, progress).run()
+
+
+def acceptable(problem: DataProblem, data: Path) -> tuple[str, str, str]:
+    """The path below the data folder, the place and the problem: what an acceptance names. Further damage to the file
+    is another problem."""
+    return os.path.relpath(problem.path, data), problem.place, problem.what
 
 
 class _Verification:
@@ -82,7 +90,24 @@ class _Verification:
         self._check_cursor()
         for path in sorted((self._data / "damaged").glob("*")):
             self._report.notes.append(f"{path}: set aside by an earlier start")
+        self._set_accepted_apart()
         return self._report
+
+    def _set_accepted_apart(self) -> None:
+        try:
+            acceptance = read_acceptance(self._data)
+        except (OSError, msgspec.MsgspecError, RecursionError) as error:
+            what = f"cannot be read, so that what was accepted is listed again: {error}"
+            self._report.notes.append(f"{self._data / ACCEPTED}: {what}")
+            return
+        accepted = {(one.path, one.place, one.what): one for one in acceptance.problems} if acceptance else {}
+        found, self._report.problems = self._report.problems, []
+        for problem in found:
+            known = accepted.get(acceptable(problem, self._data))
+            if known is None or not problem.is_lasting:
+                self._report.problems.append(problem)
+            else:
+                self._report.accepted_problems.append(known)
 
     # --- single files ---
 

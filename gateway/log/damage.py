@@ -3,10 +3,11 @@
 ::
 
     <data>/damage.json             what starts have found since the last acceptance
-    <data>/damage-accepted.json    what was accepted last, when and by whom
+    <data>/damage-accepted.json    what was accepted last, when and by whom, and the lasting problems accepted so far
 
 A report is written before the gap record of its damage, so that it is not lost in a power cut. It stays over restarts.
-`lamplighter verify --accept` accepts all reports; a running gateway notices that the file is gone.
+`lamplighter verify --accept` accepts all reports, and the problems that it finds and nothing can mend; a running
+gateway notices that the file is gone.
 """
 
 from __future__ import annotations
@@ -32,12 +33,26 @@ class DamageReport(msgspec.Struct, frozen=True):
     reason: str
 
 
+class AcceptedProblem(msgspec.Struct, frozen=True):
+    """A problem of a verification. path: below the data folder; accepted, user: as below."""
+
+    path: str
+    place: str
+    what: str
+    accepted: str
+    user: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.place}{': ' if self.place else ''}{self.what}"
+
+
 class Acceptance(msgspec.Struct, frozen=True):
-    """accepted: a time in ISO 8601; user: of the machine."""
+    """accepted: a time in ISO 8601; user: of the machine; problems: those of earlier acceptances, too."""
 
     accepted: str
     user: str
     reports: list[DamageReport]
+    problems: list[AcceptedProblem] = []
 
 
 def read_damage(data: Path) -> list[DamageReport]:
@@ -51,15 +66,25 @@ def read_damage(data: Path) -> list[DamageReport]:
         return [DamageReport("", f"{path} cannot be read: {error}")]
 
 
+def read_acceptance(data: Path) -> Acceptance | None:
+    """The last acceptance, if there is one. Raises OSError, msgspec.MsgspecError."""
+    try:
+        return json_document(read_file(data / ACCEPTED, follow=False), Acceptance)
+    except FileNotFoundError:
+        return None
+
+
 def accept_damage(data: Path, disk: Disk, acceptance: Acceptance) -> None:
-    """Accepts all reports, or none. Raises OSError, ConfigurationError if the user has not seen all."""
+    """Accepts all reports and some problems, or none. Raises OSError, ConfigurationError if the user has not seen all
+    reports."""
     # What was found between the question and the answer has not been seen by anybody.
     if read_damage(data) != acceptance.reports:
         raise ConfigurationError("there is other damage by now; run the command again to see it")
     # Accepted first: after a crash in between, the damage is reported once more, never lost.
     disk.write_file(data / ACCEPTED, [msgspec.json.encode(acceptance) + b"\n"])
-    disk.remove(data / DAMAGE)
-    disk.sync_folder(data)
+    if acceptance.reports:
+        disk.remove(data / DAMAGE)
+        disk.sync_folder(data)
 
 
 class KnownDamage:

@@ -189,7 +189,7 @@ OTHERS = (
     "security/device.pem",  # made again
     "sensorthings-mqtt.json",  # places: without them Observations are published again
     "deliveries/*.json",  # as webhooks.json
-    "damage-accepted.json",  # for people
+    "damage-accepted.json",  # for people and `verify`, which lists what it names again if it cannot be read
     "lock",
     "sync.lock",
     "contexts/lock",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -23,6 +25,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import LogSettings, Settings
 from lamplighter.gateway.state.knowledge import snapshot_state
 from tests.support.amounts import Amounts
+from tests.support.commands import command
 from tests.support.gateway_parts import FakeClock, lines, recovered_runner, update
 from tests.support.seeds import seeds
 
@@ -344,6 +347,45 @@ def test_behind_damage_the_next_snapshot_and_what_follows_are_checked_all_the_sa
     assert any(
         "next start" in problem.cure and "behind record 1/3" in problem.place for problem in verified(data).problems
     )
+
+
+def test_a_lasting_problem_is_accepted_until_its_file_has_another(data: Path, tmp_path: Path) -> None:
+    sealed = segments(data / "log")
+    flip(sealed[3].path)
+    (data / "log" / seal_name(sealed[12].name)).unlink()
+    (data / "shipped.json").write_text("{")  # this one has a cure
+    done = command("verify", "--data", data)
+    assert done.returncode == 1 and "accept that it stays lost with `lamplighter verify --accept`" in done.stdout, done
+    done = command("verify", "--accept", "--yes", "--data", data)
+    assert done.returncode == 1 and "accepted 2 lasting problems\n" in done.stdout, "one is left to mend"
+    (data / "shipped.json").unlink()
+
+    moved = Path(shutil.move(data, tmp_path / "moved"))
+    done = command("verify", "--data", moved)
+    [segment, seal] = [line for line in done.stdout.splitlines() if line.startswith("accepted")]
+    assert sealed[3].path.name in segment and f"on {datetime.now(UTC).date()}" in segment and "missing" in seal
+    assert done.returncode == 0 and done.stdout.endswith("verdict    good\n"), done
+    report = verified(moved)
+    assert report.problems == [] and report.accepted_problems[0].path == f"log/{sealed[3].path.name}"
+
+    log = moved / "log"
+    flip(log / sealed[5].path.name)
+    done = command("verify", "--accept", "--yes", "--json", "--data", moved)
+    assert done.returncode == 0 and len(json.loads(done.stdout)["accepted_now"]) == 1, done
+    assert len(verified(moved).accepted_problems) == 3, "those of before, too"
+    again = log / sealed[3].path.name
+    again.write_bytes(again.read_bytes()[:1])
+    assert [problem.path.name for problem in verified(moved).problems] == [again.name], "it has other damage now"
+
+    (moved / "damage-accepted.json").write_text("{")
+    report = verified(moved)
+    assert len(report.problems) == 3 and any("damage-accepted.json: cannot be read" in note for note in report.notes)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
 
 
 def test_an_identity_without_a_log_is_a_problem(data: Path, tmp_path: Path) -> None:
