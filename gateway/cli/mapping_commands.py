@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import sys
 from base64 import b64encode
@@ -18,12 +17,10 @@ from lamplighter.adapters.mapping import file_rules, uris
 from lamplighter.adapters.mapping.dataset_rules import QUERY
 from lamplighter.adapters.mapping.files import FileRules, text_rules
 from lamplighter.adapters.mqtt.overlaps import loops, overlaps
-from lamplighter.engine.client import EngineClient
 from lamplighter.engine.client.files import read_file, read_text
-from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError, UpstreamError
+from lamplighter.engine.errors import ConfigurationError, PayloadError, RefusedError, UpstreamError
 from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Quad, Term, is_iri, is_literal, lexical
-from lamplighter.gateway.addresses import local_url
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.console import print_json
 from lamplighter.gateway.cli.endpoint import RunningDataset, add_reach_options, call_gateway, url_option
@@ -42,8 +39,6 @@ from lamplighter.gateway.service.rule_faults import command_faults, query_faults
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.texts import printable
 from lamplighter.ontology.vocabulary import PREFIXES
-
-GATEWAY_S = 2.0  # how long the command waits for the rules of a running gateway
 
 
 def add_mapping_commands(command: Adder) -> None:
@@ -106,10 +101,10 @@ def _test(options: argparse.Namespace) -> int:
 
 def _tried_here(options: argparse.Namespace, message: TriedMessage) -> TrialResult:
     """Raises PayloadError for a resource that is no URI of a resource, ConfigurationError."""
-    settings, data = settings_and_data(options)
+    settings, _ = settings_and_data(options)
     if options.rules is None:
         files = _files(options, settings)
-        found, faults = _dataset_rules(options, settings, data)
+        found, faults = _dataset_rules(options, settings)
     else:
         files = text_rules(_rules_text(options.rules), str(options.rules), settings.gateway.base_iri)
         found, faults = _of_rows([], settings), []
@@ -206,8 +201,8 @@ def _term(term: str) -> str:
 
 
 def _check(options: argparse.Namespace) -> int:
-    settings, data = settings_and_data(options)
-    found = _findings(_files(options, settings), settings, *_dataset_rules(options, settings, data))
+    settings, _ = settings_and_data(options)
+    found = _findings(_files(options, settings), settings, *_dataset_rules(options, settings))
     if options.json:
         print_json(msgspec.to_builtins(found))
     else:
@@ -293,26 +288,16 @@ def _of_rows(rows: Sequence[tuple[Term, Term]], settings: Settings) -> StoredRul
     return StoredRules.of(rows, base_iri=settings.gateway.base_iri, publish=settings.mqtt.publish)
 
 
-def _dataset_rules(options: argparse.Namespace, settings: Settings, data: Path) -> tuple[StoredRules, list[str]]:
+def _dataset_rules(options: argparse.Namespace, settings: Settings) -> tuple[StoredRules, list[str]]:
     """The rules in the dataset of a gateway, and what is wrong with some. If this machine's gateway does not run, the
     texts say so. Raises UpstreamError and RefusedError for the gateway of --url."""
-    if url_option(options) is not None:
-        there = RunningDataset(options).rows(QUERY)
-        rules = _of_rows([(mapping, rule) for mapping, rule in there if mapping and rule], settings)
-        return rules, rules.faults()
-    return asyncio.run(_rules_here(settings, data))
-
-
-async def _rules_here(settings: Settings, data: Path) -> tuple[StoredRules, list[str]]:
     try:
-        async with EngineClient(local_url(settings, data), name="mapping") as client:
-            async with asyncio.timeout(GATEWAY_S):
-                found = await client.query(QUERY)
-    except TimeoutError:
-        return _of_rows([], settings), ["the rules in the dataset; the gateway does not answer"]
-    except GatewayError as error:
+        there = RunningDataset(options).rows(QUERY)
+    except (RefusedError, UpstreamError) as error:
+        if url_option(options) is not None:
+            raise
         return _of_rows([], settings), [f"the rules in the dataset; {error}"]
-    rules = _of_rows([(row["mapping"], row["rule"]) for row in found.bindings()], settings)
+    rules = _of_rows([(mapping, rule) for mapping, rule in there if mapping and rule], settings)
     return rules, rules.faults()
 
 

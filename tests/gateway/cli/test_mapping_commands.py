@@ -11,9 +11,21 @@ from lamplighter.gateway.__main__ import main
 from tests.support.mapping_rules import TWO_READINGS as RULES
 
 
+NO_GATEWAY = (
+    "the rules in the dataset; no gateway answers at http://127.0.0.1:1/query: Connection refused; is it running, and "
+    "with this configuration?"
+)
+
+
 @pytest.fixture(autouse=True)
-def no_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lamplighter.gateway.cli.mapping_commands.GATEWAY_S", 0.2)
+def nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands say at once that no gateway runs."""
+
+    def wait(*arguments: object) -> None:
+        raise AssertionError("it waits for a gateway")
+
+    monkeypatch.setattr("time.sleep", wait)
+    monkeypatch.setattr("asyncio.sleep", wait)
 
 
 def run(
@@ -22,7 +34,7 @@ def run(
     (folder / "mapping").mkdir(exist_ok=True)
     (folder / "mapping" / "home.toml").write_text(rules)
     config = folder / "lamplighter.toml"
-    config.write_text(settings + "[websocket]\nport = 1\n")
+    config.write_text(settings + "[http]\nport = 1\n[websocket]\nport = 1\n")
     code = main(["mapping", *arguments, "--config", str(config)])
     return code, capsys.readouterr().out.replace(f"{folder}/", "")
 
@@ -37,14 +49,14 @@ def test_triples_of_a_message_with_the_rules_that_make_them(tmp_path: Path, caps
     assert f'    {observation} sosa:hasSimpleResult "21.5"^^xsd:decimal' in lines
     assert any("qudt:hasUnit unit:DEG_C" in line for line in lines)
     assert "  not in the message: occupancy (optional)" in lines
-    assert "not tested: the rules in the dataset; the gateway does not answer" in lines
+    assert f"not tested: {NO_GATEWAY}" in lines
 
 
 def test_the_result_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out = run(tmp_path, capsys, RULES, "test", "z/hall", '{"temperature": 21.5}', "--json")
     found = json.loads(out)
     assert (code, found["rules"][0]["missing"]) == (0, ["occupancy"])
-    assert found["not_tested"] == ["the rules in the dataset; the gateway does not answer"]
+    assert found["not_tested"] == [NO_GATEWAY]
     code, out = run(tmp_path, capsys, RULES, "test", "a", "1", "--json")
     assert (code, json.loads(out)["problem"]) == (1, "no rule covers the topic a")
     code, out = run(tmp_path, capsys, RULES + "[[steam]]\n", "check", "--json")
@@ -211,7 +223,7 @@ def test_body_of_a_resource(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     place = "resource coap://lamp/3303/0, content format 11542 (lwm2m+tlv)"
     assert lines[0] == f"mapping/home.toml line 1: stream 1  ({place})"
     assert any('sosa:hasSimpleResult "21.5"^^xsd:decimal' in line for line in lines)
-    assert "not tested: the rules in the dataset; the gateway does not answer" in lines
+    assert f"not tested: {NO_GATEWAY}" in lines
 
 
 @pytest.mark.parametrize("path", ["readings/hall", "/readings/hall"])
