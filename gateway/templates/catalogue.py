@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from lamplighter.ontology.vocabulary import GATEWAY, SOSA
+from lamplighter.ontology.vocabulary import GATEWAY, MAPPING, RULE, SOSA
 
 _COLUMNS = 118
 _SINCE = {"type": "literal", "datatype": "xsd:dateTime", "value": ""}
@@ -202,7 +202,7 @@ def _during(choice: Choice, properties: Sequence[str]) -> Document:
 def _document(choice: Choice, queries: Document, updates: Document, aggregators: Document) -> Document:
     if choice.kept_spans:
         queries, updates, aggregators = _with_spans(choice.kept_spans, queries, updates, aggregators)
-    namespaces = {"sosa": SOSA, "gateway": GATEWAY, "app": f"{choice.base_iri}application/{choice.name}#"}
+    namespaces = {"sosa": SOSA, "gateway": GATEWAY, "app": _namespace(choice.name, choice.base_iri)}
     extended = {"lamplighter": {"aggregators": aggregators}}
     return {"namespaces": namespaces, "queries": queries, "updates": updates, "extended": extended}
 
@@ -214,16 +214,40 @@ def _with_spans(
     declaration = " . ".join(map(_declaration, spans))
     undeclared = f"VALUES ?undeclared {{ true }} FILTER NOT EXISTS {{ {declaration} }}"
     # Another period of this application is that of an earlier file.
-    other = (
-        "VALUES ?property { gateway:begins gateway:ends gateway:onWeekday } ?period ?property ?value "
-        "FILTER(STRSTARTS(STR(?period), STR(app:period-)))"
-    )
-    declare = f"DELETE {{ ?period ?property ?value }} INSERT {{ {declaration} }} WHERE {{ OPTIONAL {{ {other} }} }}"
+    declare = f"DELETE {{ ?period ?property ?value }} INSERT {{ {declaration} }} WHERE {{ OPTIONAL {{ {_DECLARED} }} }}"
     return (
         {**queries, "UNDECLARED": _query(f"SELECT ?undeclared WHERE {{ {undeclared} }}")},
         {**updates, "DECLARE": {"sparql": declare}},
         {**aggregators, "declare": {"query": "UNDECLARED", "added": "DECLARE", "firstResults": True}},
     )
+
+
+_DECLARED = (
+    "VALUES ?property { gateway:begins gateway:ends gateway:onWeekday } ?period ?property ?value "
+    "FILTER(STRSTARTS(STR(?period), STR(app:period-)))"
+)
+"""The periods that an application has declared."""
+
+
+def periods_removal(name: str, base_iri: str) -> str:
+    """The update that removes the periods of an application."""
+    prefixes = f"PREFIX gateway: <{GATEWAY}> PREFIX app: <{_namespace(name, base_iri)}> "
+    return f"{prefixes}DELETE {{ ?period ?property ?value }} WHERE {{ {_DECLARED} }}"
+
+
+def rules_removal(name: str, base_iri: str) -> str:
+    """The update that removes the mapping rules that came with an application."""
+    node = rules_node(name, base_iri)
+    return f"DELETE {{ {node} a <{MAPPING}> ; <{RULE}> ?rule }} WHERE {{ {node} <{RULE}> ?rule }}"
+
+
+def rules_node(name: str, base_iri: str) -> str:
+    """What has the mapping rules of an application in the dataset, as a term of SPARQL."""
+    return f"<{base_iri}mapping/application/{name}>"
+
+
+def _namespace(name: str, base_iri: str) -> str:
+    return f"{base_iri}application/{name}#"
 
 
 def _declaration(span: DailySpan) -> str:

@@ -27,6 +27,8 @@ from lamplighter.gateway.templates.catalogue import (
     Document,
     Template,
     mapping_text,
+    rules_node,
+    rules_removal,
 )
 from lamplighter.gateway.templates.options import Option, options_of
 from lamplighter.ontology.vocabulary import COAP_RESOURCE, MAPPING, RULE
@@ -104,10 +106,10 @@ class MadeApplication:
 
     @property
     def rules_update(self) -> str:
-        """The update that makes its mapping rules those of the dataset; empty if it has none."""
+        """The update that makes its mapping rules those of the dataset, or removes those of an earlier version."""
         if not self.tables:
-            return ""
-        node = f"<{self.choice.base_iri}mapping/application/{self.choice.name}>"
+            return rules_removal(self.choice.name, self.choice.base_iri)
+        node = rules_node(self.choice.name, self.choice.base_iri)
         rules = " , ".join(
             literal(json.dumps({kind: table}, ensure_ascii=False)) for kind, table in self.tables.items()
         )

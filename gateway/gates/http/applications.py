@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamplighter.engine.access import FULL
 from lamplighter.engine.client.files import read_file
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, UnknownResourceError
 from lamplighter.gateway.clock import iso
@@ -19,8 +21,10 @@ from lamplighter.gateway.gates.http.calls import RequestTurns, small_body
 from lamplighter.gateway.gates.http.names import NameRequests
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, parameters
 from lamplighter.gateway.gates.http.routes import Permission, Route
+from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.log.snapshots import label
 from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.audit import audit
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.state.applications import (
@@ -70,7 +74,7 @@ class ApplicationRequests:
             async with self._turns.turn(caller):
                 return await self.store(name, document, caller, check=parameters(request).flag("check"))
         if request.method == "DELETE":
-            return await self._remove(name, caller)
+            return await self._remove(request, name, caller)
         facts = self._facts().get(name)
         if facts is None:
             raise self._unknown(name)
@@ -116,10 +120,19 @@ class ApplicationRequests:
         members |= {"record": label(done.place)} | {key: facts[key] for key in ("version", "state", "problem")}
         return JsonAnswer(members, 201 if done.created else 200, HEADERS)
 
-    async def _remove(self, name: str, caller: Caller) -> Response:
+    async def _remove(self, request: Request, name: str, caller: Caller) -> Response:
+        """Ends an application, and removes what a template wrote for it. Its delayed updates stay pending."""
+        from lamplighter.gateway.templates.catalogue import periods_removal, rules_removal
+
+        base = self._runner.settings.gateway.base_iri
+        everything, came_from = replace(caller, access=FULL), cause(request, caller)
+        # Rules first: after a failure, the request can be repeated. While it runs, it would declare its periods again.
+        if self._runner.declarations.stored.get(name) is not None:
+            await self._runner.updates.update(UpdateCall(rules_removal(name, base), came_from, caller=everything))
         place = await self._runner.declarations.remove(name)
         if place is None:
             raise self._unknown(name)
+        await self._runner.updates.update(UpdateCall(periods_removal(name, base), came_from, caller=everything))
         audit("application removed", name=name, client=caller.client, record=label(place))
         members = {
             "name": name,

@@ -136,7 +136,8 @@ class TemplateRequests:
         """Has the dataset know the devices that come with it, then the application runs."""
         store = partial(self._applications.store, made.choice.name, document, caller, template=template, values=values)
         everything = replace(caller, access=FULL)
-        texts = [text for text in (made.rules_update, made.coap_update) if text]
+        replaced = self._runner.declarations.stored.get(made.choice.name) is not None
+        texts = [made.rules_update] * bool(made.tables or replaced) + [made.coap_update] * bool(made.coap)
         if texts and (checked := await store(check=True)).status_code >= 400:
             return checked  # rules of an application that is refused would stay
         for text in texts:

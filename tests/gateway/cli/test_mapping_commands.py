@@ -10,7 +10,6 @@ import pytest
 from lamplighter.gateway.__main__ import main
 from tests.support.mapping_rules import TWO_READINGS as RULES
 
-
 NO_GATEWAY = (
     "the rules in the dataset; no gateway answers at http://127.0.0.1:1/query: Connection refused; is it running, and "
     "with this configuration?"

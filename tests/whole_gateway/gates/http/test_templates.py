@@ -15,6 +15,7 @@ from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.devices.directory import NameDirectory
 from lamplighter.gateway.settings import GatewaySettings
 from lamplighter.gateway.templates.catalogue import TEMPLATES
+from lamplighter.ontology.vocabulary import GATEWAY
 from tests.support.announcements import zigbee_house
 from tests.support.commands import command
 from tests.support.running_gateway import Answer, http, rows, running_gateway, update
@@ -146,6 +147,29 @@ async def test_devices_mapped_by_hand_are_rules_in_the_dataset(tmp_path: Path) -
         assert [one["id"] for one in named] == ["actuator/porch"], "before it has reported"
         again = await post(addresses, "light-by-time", values={"light": "porch"})
         assert again.status == 200
+
+
+async def test_what_a_template_wrote_goes_with_its_application(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, place={"time_zone": "Europe/Berlin"}) as addresses:
+        mapped = {"topic": "porch/pir", "command-topic": "porch/lamp/set"}
+        values = {"light": "porch", "only-from": "20:00", "only-until": "06:00"}
+        kept = f"SELECT * {{ ?s ?p ?o FILTER(?p IN (<{GATEWAY}rule>, <{GATEWAY}begins>, <{GATEWAY}ends>)) }}"
+        other = (
+            "INSERT DATA { <urn:mapping> a g:Mapping ; g:rule '{}' . <urn:night> g:begins '20:00' ; g:ends '06:00' }"
+        )
+        assert (await update(addresses, f"PREFIX g: <{GATEWAY}> {other}")).status == 200
+        assert (await post(addresses, "motion-light", name="porch", values=values | mapped, put=True)).status == 201
+        assert len(await rows(addresses, kept)) == 3 + 4
+        by_name = {**values, "light": "urn:lamp"}
+        for _ in range(2):
+            done = await post(addresses, "motion-light", name="porch", values=by_name, put=True, replace=True)
+            assert done.status == 200 and len(await rows(addresses, kept)) == 3 + 2, "the rules of before are gone"
+            again = {"values": values | mapped, "put": True, "replace": True}
+            assert (await post(addresses, "motion-light", name="porch", **again)).status == 200
+        removed = await http(f"{root(addresses)}/applications/porch", "DELETE")
+        assert removed.status == 200, removed.body
+        assert {one["s"] for one in await rows(addresses, kept)} == {"urn:mapping", "urn:night"}
+        assert (await http(f"{root(addresses)}/names")).json["names"] == []
 
 
 async def test_rules_of_an_application_that_is_refused_are_not_written(tmp_path: Path) -> None:
