@@ -113,11 +113,14 @@ def _while(choice: Choice, properties: Sequence[str], *, query: str, updates: tu
     set_first = _set_state(choice, first, f"OPTIONAL {{ {note} }} ", note)
     updates_of_dimming, aggregators_of_dimming = {}, {}
     if choice.dimming is not None:
-        set_first += f" ; {_set_levels(choice.dimming)}"
+        levels = _set_levels(choice, choice.dimming)
+        # Before it is lit, so that what was lit can be told. The level of what dims itself is its state.
+        own = set(choice.actuators).intersection(choice.dimming.dimmers)
+        set_first = f"{set_first} ; {levels}" if own else f"{levels} ; {set_first}"
         # A new period is known a moment after the first results, which may have lit already.
         known = f"{choice.dimming.span.name} gateway:active ?active"
         queries["KNOWN"] = _query(f"SELECT DISTINCT ?known WHERE {{ VALUES ?known {{ true }} {known} }}")
-        updates_of_dimming = {"DIM": {"sparql": _dim_what_is_lit(choice, choice.dimming)}}
+        updates_of_dimming = {"DIM": {"sparql": _set_levels(choice, choice.dimming, _lit(choice))}}
         aggregators_of_dimming = {"dim": {"query": "KNOWN", "added": "DIM"}}
     return _document(
         choice,
@@ -298,28 +301,24 @@ def _set_state(choice: Choice, state: str, condition: str = "", note: str = "") 
     )
 
 
-def _set_levels(dimming: Dimming) -> str:
-    """An update that sets the brightness that is right at this time."""
+def _set_levels(choice: Choice, dimming: Dimming, condition: str = "") -> str:
+    """An update that sets the brightness that is right at this time. While that is not known, what is lit keeps the one
+    that it has: it would be changed to that of other times, and back in a moment."""
     during, otherwise = dimming.levels
-    before, active = "?dimmer gateway:desiredState ?before", f"{dimming.span.name} gateway:active true"
+    before, active = "?dimmer gateway:desiredState ?before", f"{dimming.span.name} gateway:active"
+    dimmers = f"VALUES ?dimmer {{ {_iris(dimming.dimmers)} }}"
     return (
-        f"DELETE {{ {before} }} INSERT {{ ?dimmer gateway:desiredState ?level }} WHERE {{ "
-        f"VALUES ?dimmer {{ {_iris(dimming.dimmers)} }} "
-        f"{{ {active} BIND({during} AS ?level) }} UNION "
-        f"{{ FILTER NOT EXISTS {{ {active} }} BIND({otherwise} AS ?level) }} "
+        f"DELETE {{ {before} }} INSERT {{ ?dimmer gateway:desiredState ?level }} WHERE {{ {condition}{dimmers} "
+        f"{{ {active} true BIND({during} AS ?level) }} UNION {{ {active} false BIND({otherwise} AS ?level) }} UNION "
+        f"{{ {dimmers} FILTER NOT EXISTS {{ {active} ?known }} "
+        f"FILTER NOT EXISTS {{ {_lit(choice)}?dimmer gateway:desiredState ?kept }} BIND({otherwise} AS ?level) }} "
         f"OPTIONAL {{ {before} }} }}"
     )
 
 
-def _dim_what_is_lit(choice: Choice, dimming: Dimming) -> str:
-    """An update that dims what has the brightness of other times, if this is the time to."""
-    during, otherwise = dimming.levels
-    return (
-        f"DELETE {{ ?dimmer gateway:desiredState {otherwise} }} INSERT {{ ?dimmer gateway:desiredState {during} }} "
-        f"WHERE {{ {dimming.span.name} gateway:active true . VALUES ?lit {{ {_iris(choice.actuators)} }} "
-        f"?lit gateway:desiredState {choice.states[0]} . VALUES ?dimmer {{ {_iris(dimming.dimmers)} }} "
-        f"?dimmer gateway:desiredState {otherwise} }}"
-    )
+def _lit(choice: Choice) -> str:
+    """The pattern without which none of the actuators has the first state."""
+    return f"VALUES ?lit {{ {_iris(choice.actuators)} }} ?lit gateway:desiredState {choice.states[0]} . "
 
 
 def _text(value: str) -> str:

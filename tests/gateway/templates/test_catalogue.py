@@ -13,15 +13,17 @@ import msgspec
 import pytest
 
 from lamplighter.adapters.mapping import load_mapping
+from lamplighter.engine.change_log import decode
 from lamplighter.engine.core import Engine
 from lamplighter.gateway.local_time import service
 from lamplighter.gateway.local_time.service import LocalTime
+from lamplighter.gateway.log.reader import segments
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import Application, aggregator_queries, load_applications, sparql_faults
 from lamplighter.gateway.templates.catalogue import TEMPLATES, Choice, DailySpan, Dimming, mapping_text, profile_text
 from tests.support.event_loops import until
-from tests.support.gateway_parts import FakeClock, application, dump, idle, recovered_runner, time_passes, update
+from tests.support.gateway_parts import FakeClock, application, dump, idle, lines, recovered_runner, time_passes, update
 
 BASE = "http://lamplighter.local/"
 ROOM = f"{BASE}area/kitchen"
@@ -351,6 +353,50 @@ async def test_what_is_lit_before_its_period_is_known_is_dimmed(
         await update(runner, reading("a", "motion", True))
     async with house_in_berlin(tmp_path, clock, app, monkeypatch) as house:
         await until_states(house, {"x": "true", "d": "40"})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "levels"),
+    [
+        (("sunset", "07:00", "40"), ("21:00", "08:00", "40"), ["40"]),
+        (("sunset", "07:00", "40"), ("21:00", "08:00", "30"), ["40", "30"]),
+        (("sunset", "07:00", "40"), ("21:00", "22:00", "40"), ["40", "100"]),
+        (("08:00", "20:00", "40"), ("sunset", "07:00", "40"), ["100", "40"]),
+    ],
+    ids=["both active", "another level", "active before", "active afterwards"],
+)
+async def test_what_is_lit_gets_the_brightness_of_other_periods_at_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: tuple[str, str, str],
+    after: tuple[str, str, str],
+    levels: list[str],
+) -> None:
+    def light(begins: str, ends: str, level: str) -> Application:
+        dimming = Dimming([f"{BASE}actuator/d"], (level, "100"), DailySpan(begins, ends))
+        return made("motion-light", room=ROOM, actuators=[f"{BASE}actuator/x"], dimming=dimming)
+
+    clock = FakeClock()  # 3:00 in Berlin
+    async with house_in_berlin(tmp_path, clock, light(*before), monkeypatch) as house:
+        await until(lambda: any(b"#active>" in line for line in dump(house.runner)), "the period")
+        await house.read("a", "motion", True)
+        await until_states(house, {"x": "true", "d": levels[0]})
+        assert levels_said(tmp_path)[-1] == levels[0]
+        former = len(levels_said(tmp_path))
+        await house.runner.declarations.reload([light(*after)])
+        await until_states(house, {"x": "true", "d": levels[-1]})
+        known = b'begins> "' + after[0].encode()
+        await until(lambda: any(known in line for line in dump(house.runner)), "the other period")
+        await house.pass_s(31)
+        await until_states(house, {"x": "true", "d": levels[-1]})
+        assert levels_said(tmp_path)[former:] == levels[1:]
+
+
+def levels_said(data: Path) -> list[str]:
+    """The desired states that the dimmer has got so far, without repetitions."""
+    added = [quad for line in lines(segments(data / "log")[-1].path) for quad in decode(line).a]
+    about, means = f"<{BASE}actuator/d>", "desiredState>"
+    return [quad.o.split('"')[1] for quad in added if quad.s == about and quad.p.endswith(means)]
 
 
 async def test_motion_light_acts_at_night_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
