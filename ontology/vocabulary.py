@@ -85,6 +85,7 @@ UNKNOWN_UNIT = GATEWAY + "unknownUnit"
 BEGINS = GATEWAY + "begins"
 ENDS = GATEWAY + "ends"
 ON_WEEKDAY = GATEWAY + "onWeekday"
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 ACTIVE = GATEWAY + "active"
 CHANGES_AT = GATEWAY + "changesAt"
 PERIOD_PROBLEM = GATEWAY + "periodProblem"

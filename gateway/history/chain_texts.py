@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from lamplighter.adapters.specs import KINDS
-from lamplighter.engine.terms import Quad, Term
+from lamplighter.engine.terms import Quad, Term, lexical
 from lamplighter.gateway.history.explanation import ChainLink, Explanation, differences
 from lamplighter.gateway.history.names import Names, plain
-from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT
+from lamplighter.ontology.vocabulary import ACTIVE, HAS_SIMPLE_RESULT
 
 _AGAIN = {
     "client": ", since the device had another state or came back",
@@ -20,7 +20,9 @@ _AGAIN = {
 }
 UNSYNCHRONISED = "clock not synchronised"
 _DECLARATIONS = re.compile(r"\b(?:PREFIX\s*[^\s:]*:|BASE)\s*<[^>]*>\s*", re.IGNORECASE)
-_RESULT = f"<{HAS_SIMPLE_RESULT}>"
+_PREFIX = re.compile(r"\bPREFIX\s+([\w-]*):\s*<([^>]*)>", re.IGNORECASE)
+_PERIOD = re.compile(r"\b([\w-]+):(period-[0-9a-f]{8})\b")
+_RESULT, _ACTIVE = f"<{HAS_SIMPLE_RESULT}>", f"<{ACTIVE}>"
 _GATES = {"http": "over HTTP", "ws": "over WebSocket"}
 
 
@@ -65,7 +67,7 @@ def by_text(link: ChainLink) -> str:
     if kind == "application":
         application, begun, _ = name.partition("@")
         return plain(f"start of application {application}" if begun else f"application {name.partition('/')[0]}")
-    return plain({"timer": "delayed update"}.get(kind, f"{kind} {name}"))
+    return plain({"timer": "delayed update", "local-time": "local time"}.get(kind, f"{kind} {name}"))
 
 
 def origin_text(link: ChainLink, names: Names) -> str:
@@ -80,12 +82,25 @@ def origin_text(link: ChainLink, names: Names) -> str:
 
 
 def assertion_text(quad: Quad, names: Names) -> str:
+    if quad.p == _ACTIVE:
+        return f"{names.term(quad.s)} is {'active' if lexical(quad.o) == 'true' else 'not active'}"
     return f"{names.term(quad.o)} of {names.term(quad.s)}" if quad.p == _RESULT else names.quad(quad)
 
 
 def _query(link: ChainLink, names: Names) -> str:
-    text = plain(_DECLARATIONS.sub("", link.text)) if link.text else "its text is not in apps/ any more"
+    text = plain(_query_words(link.text, names)) if link.text else "its text is not in apps/ any more"
     return f"{plain(link.application)}, {plain(link.aggregator)} {link.member}: {text}"
+
+
+def _query_words(text: str, names: Names) -> str:
+    """A query without its declarations, and with the words for the periods of templates in place of their names."""
+    namespaces = dict(_PREFIX.findall(text))
+
+    def words(found: re.Match[str]) -> str:
+        term = f"<{namespaces.get(found[1], '')}{found[2]}>"
+        return found[0] if (said := names.term(term)) == Names("").term(term) else f"[{said}]"
+
+    return _PERIOD.sub(words, _DECLARATIONS.sub("", text))
 
 
 def _request(link: ChainLink, names: Names) -> str:

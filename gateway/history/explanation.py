@@ -439,6 +439,8 @@ def own_link(record: Record) -> ChainLink:
     cause = record.cause
     quads = record.a or record.k
     kind, doubt = "update", ""
+    if cause is not None and cause.kind == "local-time":  # mostly a period leads to something
+        quads = tuple(quad for quad in quads if quad.p == f"<{v.ACTIVE}>") or quads
     if cause is not None and cause.kind in KINDS:
         kind = "reading"
         quads = tuple(quad for quad in (*record.a, *record.k) if quad.p == f"<{v.HAS_SIMPLE_RESULT}>") or quads

@@ -32,6 +32,9 @@ _FACTS = (
     v.DESIRED_STATE,
     v.HAS_STATUS,
     v.REPORTED_STATE,
+    v.BEGINS,
+    v.ENDS,
+    v.ON_WEEKDAY,
 )
 _LABELLED = (
     f"?x <{v.HAS_FEATURE_OF_INTEREST}> ?s",
@@ -94,6 +97,11 @@ class Subjects:
                 facts[lexical(p)][s].append(o)
         self._facts = facts
         self.labels = {subject: printable(lexical(min(found))) for subject, found in facts[v.RDFS_LABEL].items()}
+        self._periods = {
+            period: text
+            for period, begins in facts[v.BEGINS].items()
+            if (text := _period_text(begins, facts[v.ENDS].get(period, ()), facts[v.ON_WEEKDAY].get(period, ())))
+        }
         self._streams = {live: stream for stream, lives in facts[v.LIVE_OBSERVATION].items() for live in lives}
         self._hosts = {part: host for host, parts in facts[v.HOSTS].items() for part in parts}
         self.all = [*map(self._reading, facts[v.MADE_BY_SENSOR])]
@@ -159,12 +167,12 @@ class Subjects:
 
     @cached_property
     def labels_of_all(self) -> dict[Term, str]:
-        """What each IRI of a reading or actuator, its device and its feature is called. A label such as "state" has the
-        name of what it is a part of before it."""
+        """What each IRI of a reading or actuator, its device and its feature is called, and each period of local time.
+        A label such as "state" has the name of what it is a part of before it."""
         found = {term: one.name for one in self.all for term in (one.host, one.feature) if term and one.name}
         found |= {term: self._full_name(one) for one in self.all for term in one.iris}
         # A path is what is written anyway.
-        return self.labels | {term: text for term, text in found.items() if text not in lexical(term)}
+        return self._periods | self.labels | {term: text for term, text in found.items() if text not in lexical(term)}
 
     def _full_name(self, one: Subject) -> str:
         has_label = any(term in self.labels for term in one.iris)
@@ -248,6 +256,15 @@ class Subjects:
         if not found:
             raise UnknownResourceError(f"nothing is called {text[:100]!r}; {_name_list(known)}")
         return {term for one in found for term in (*one.iris, one.host, one.feature) if term}
+
+
+def _period_text(begins: Sequence[Term], ends: Sequence[Term], weekdays: Sequence[Term]) -> str:
+    """A period of local time in words; empty if its declaration is not whole."""
+    if len(begins) != 1 or len(ends) != 1:
+        return ""
+    days = sorted(map(lexical, weekdays), key=lambda day: (v.WEEKDAYS.index(day) if day in v.WEEKDAYS else 7, day))
+    on = f" on {', '.join(days)}" if days else ""
+    return printable(f"the time between {lexical(begins[0])} and {lexical(ends[0])}{on}")
 
 
 def _has_words(words: str, wanted: str) -> bool:

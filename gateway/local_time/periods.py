@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from lamplighter.gateway.local_time.times import LocalPlace, TimeOfDay
+from lamplighter.ontology.vocabulary import WEEKDAYS
 
-DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _AHEAD_DAYS: Final = 8  # a week, so that the next change of a period on one day of it is known
 _DAY: Final = timedelta(days=1)
 _WEEK: Final = timedelta(days=7)
@@ -63,9 +63,9 @@ def next_midnight(now: datetime, place: LocalPlace) -> datetime:
 
 
 def _weekday(text: str) -> int:
-    if text not in DAYS:
-        raise ValueError(f"{text[:64]!r} is not a day of the week: {', '.join(DAYS)}")
-    return DAYS.index(text)
+    if text not in WEEKDAYS:
+        raise ValueError(f"{text[:64]!r} is not a day of the week: {', '.join(WEEKDAYS)}")
+    return WEEKDAYS.index(text)
 
 
 @lru_cache(maxsize=2048)

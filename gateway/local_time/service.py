@@ -27,7 +27,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.terms import XSD, Binding, Term, iri, is_iri, is_literal, lexical, literal
 from lamplighter.gateway.clock import iso
-from lamplighter.gateway.local_time.periods import DAYS, Period, next_midnight
+from lamplighter.gateway.local_time.periods import Period, next_midnight
 from lamplighter.gateway.local_time.times import LocalPlace, TimeOfDay
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
@@ -42,6 +42,7 @@ from lamplighter.ontology.vocabulary import (
     LOCAL_WEEKDAY,
     ON_WEEKDAY,
     PERIOD_PROBLEM,
+    WEEKDAYS,
 )
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def local_triples(
     said: dict[Term, Properties] = {where: {}}
     today = place.local_date(now)
     said[where][_DATE] = {literal(today.isoformat(), datatype=XSD + "date")}
-    said[where][_WEEKDAY] = {literal(DAYS[today.weekday()])}
+    said[where][_WEEKDAY] = {literal(WEEKDAYS[today.weekday()])}
     if place.position is not None:
         day = _DAYTIME.state(now, place)
         said[where][_DAYLIGHT] = {_boolean(day.active)}

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lamplighter.gateway.local_time.periods import DAYS
 from lamplighter.gateway.templates.catalogue import DailySpan, Template
+from lamplighter.ontology.vocabulary import WEEKDAYS
 
 Type = Literal["actuator", "sensor", "room", "duration", "number", "time", "choice", "text"]
 Group = Literal["what", "time", "brightness", "hand"]
@@ -110,7 +110,7 @@ def _span(begin: str, end: str, default: DailySpan, group: Group) -> Iterator[Op
 
 
 def _weekday(group: Group) -> Option:
-    return Option("weekday", "choice", "only if it begins on this day", group, repeatable=True, choices=DAYS)
+    return Option("weekday", "choice", "only if it begins on this day", group, repeatable=True, choices=WEEKDAYS)
 
 
 def _by_hand(template: Template) -> Iterator[Option]:

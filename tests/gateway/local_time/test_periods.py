@@ -7,9 +7,10 @@ from random import Random
 
 import pytest
 
-from lamplighter.gateway.local_time.periods import DAYS, Period, next_midnight
+from lamplighter.gateway.local_time.periods import Period, next_midnight
 from lamplighter.gateway.local_time.times import EVENTS, LocalPlace, TimeOfDay
 from lamplighter.gateway.settings.place import PlaceSettings
+from lamplighter.ontology.vocabulary import WEEKDAYS
 from tests.support.tables import each_row
 
 BERLIN = LocalPlace.of(PlaceSettings(time_zone="Europe/Berlin", position="52.52, 13.4"))
@@ -103,7 +104,7 @@ def test_next_change_is_the_first_minute_at_which_the_state_differs() -> None:
             random.choice([f"{random.randrange(24):02}:{random.randrange(60):02}", random.choice(EVENTS)])
             for _ in range(2)
         ]
-        one = period(*ends, *random.sample(DAYS, random.randrange(0, 3)))
+        one = period(*ends, *random.sample(WEEKDAYS, random.randrange(0, 3)))
         now = datetime(2026, random.randrange(1, 13), random.randrange(1, 29), random.randrange(24), tzinfo=UTC)
         active, changes = one.state(now, place)
         until = changes or now + timedelta(days=7)

@@ -15,6 +15,13 @@ import pytest
 from lamplighter.adapters.mapping import load_mapping
 from lamplighter.engine.change_log import decode
 from lamplighter.engine.core import Engine
+from lamplighter.engine.terms import Bag
+from lamplighter.gateway.history.chain_texts import link_texts
+from lamplighter.gateway.history.explanation import Explainer, query_texts
+from lamplighter.gateway.history.logbook import LabelledNames, LogbookRange, logbook_of
+from lamplighter.gateway.history.records import History
+from lamplighter.gateway.history.subjects import QUERY as SUBJECTS
+from lamplighter.gateway.history.subjects import Subjects
 from lamplighter.gateway.local_time import service
 from lamplighter.gateway.local_time.service import LocalTime
 from lamplighter.gateway.log.reader import segments
@@ -315,6 +322,29 @@ async def test_light_by_time_switches_at_both_ends_also_across_a_restart(
     async with house_in_berlin(tmp_path, clock, app, monkeypatch) as house:
         await until_states(house, ON)
         assert house.notes == 4, "the period of the earlier file is gone, with its weekday"
+
+
+async def test_periods_are_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = made("light-by-time", span=DailySpan("sunset", "23:00", ["Sunday", "Saturday"]))
+    clock = FakeClock()  # 3:00 on a Saturday in Berlin
+    async with house_in_berlin(tmp_path, clock, app, monkeypatch) as house:
+        await until(lambda: house.notes > 2, "the period")
+        await house.pass_s(13.2 * 3600)
+        await until_states(house, ON)
+    history = History(tmp_path, clock)
+    subjects = history.replay(passed_over=lambda error: None).engine.query(SUBJECTS).value
+    assert isinstance(subjects, Bag)
+    names = LabelledNames(BASE, Subjects(subjects.rows, BASE).labels_of_all)
+    queries = query_texts([app])
+    explanation = Explainer(history, lambda *one: queries[one]).explain(f"{BASE}actuator/x")
+    period = "the time between sunset and 23:00 on Saturday, Sunday"
+    said = link_texts(explanation, names)
+    assert any(f"{period} is active" in one for one in said), said
+    assert any("WHERE { VALUES ?active { true } [the time between sunset and 23:00 on" in one for one in said), said
+    assert not any("period-" in one or "changesAt" in one for one in said), said
+    newest = LogbookRange(newest=(9, 9), since="", until="9", last=50)
+    texts = [one.text for one in logbook_of(history, newest, names).entries]
+    assert any(" switched :actuator/x to true: " in one and f"{period} is active at " in one for one in texts), texts
 
 
 async def test_blinds_by_sun_have_two_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
