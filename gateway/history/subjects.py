@@ -36,6 +36,8 @@ _FACTS = (
     v.ENDS,
     v.ON_WEEKDAY,
 )
+STATES = tuple(f"<{one}>" for one in (v.DESIRED_STATE, v.HAS_STATUS, v.REPORTED_STATE))
+"""What makes a subject an actuator, whatever its value."""
 _LABELLED = (
     f"?x <{v.HAS_FEATURE_OF_INTEREST}> ?s",
     f"?x <{v.OBSERVED_PROPERTY}> ?s",

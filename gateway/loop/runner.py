@@ -14,7 +14,7 @@ followed (`BrokenEngineError`): then the gateway ends, and recovers from the log
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -407,9 +407,9 @@ class Runner:
                 del row["sequence"]
         return rows
 
-    def watch_queries(self, *queries: str) -> QueryWatch:
-        """Whether a commit may have touched what SELECT queries read, from now on."""
-        return self._dry_runs.changes.watch_queries(queries)
+    def watch_queries(self, queries: Sequence[str], valueless: Collection[Term] = ()) -> QueryWatch:
+        """Whether a commit may have touched what SELECT queries read, from now on. valueless: as of `QueryWatch`."""
+        return self._dry_runs.changes.watch_queries(queries, valueless)
 
     @property
     def delayed_changes(self) -> tuple[object, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from weakref import WeakSet
 
 from lamplighter.engine.delta import QuadDelta
@@ -28,11 +28,13 @@ class Version:
 
 
 class QueryWatch:
-    """Whether a commit may have touched what some queries read. It costs a commit a look-up until one has."""
+    """Whether a commit may have touched what some queries read. It costs a commit a look-up until one has. valueless:
+    predicates of which only the subjects matter, so that another object in place of one does not."""
 
-    __slots__ = ("__weakref__", "_lutt", "_predicates", "touched")
+    __slots__ = ("__weakref__", "_lutt", "_predicates", "_valueless", "touched")
 
-    def __init__(self, queries: Iterable[str]) -> None:
+    def __init__(self, queries: Iterable[str], valueless: Collection[Term] = ()) -> None:
+        self._valueless = frozenset(valueless)
         lifter = Lifter(canonical)
         self._lutt = Lutt[str]()
         self._predicates = set[Term]()
@@ -48,7 +50,22 @@ class QueryWatch:
         if _size(delta) > QUADS_MAX:  # it would take long to look at
             self.touched = True
         elif self._may_matter(delta):
-            self.touched = bool(self._lutt.lookup(delta))
+            self.touched = bool(self._lutt.lookup(self._without_replaced(delta)))
+
+    def _without_replaced(self, delta: QuadDelta) -> QuadDelta:
+        """Without the objects that others replace."""
+        if not self._valueless:
+            return delta
+        removed, added = (
+            {(quad.s, quad.p, quad.g) for quad in quads if quad.p in self._valueless}
+            for quads in (delta.removed, delta.added)
+        )
+        both = removed & added
+        removed_quads, added_quads = (
+            tuple(quad for quad in quads if (quad.s, quad.p, quad.g) not in both)
+            for quads in (delta.removed, delta.added)
+        )
+        return delta._replace(removed=removed_quads, added=added_quads)
 
     def _may_matter(self, delta: QuadDelta) -> bool:
         """Most commits have predicates that no query reads: this is faster than a look-up."""
@@ -82,10 +99,10 @@ class RecentChanges:
         self.watched.add(version)
         return version
 
-    def watch_queries(self, queries: Iterable[str]) -> QueryWatch:
+    def watch_queries(self, queries: Iterable[str], valueless: Collection[Term] = ()) -> QueryWatch:
         """Looks at each commit from now on, as long as the caller keeps the result. queries: SELECT queries over the
-        dataset of the store."""
-        watch = QueryWatch(queries)
+        dataset of the store. valueless: as of `QueryWatch`."""
+        watch = QueryWatch(queries, valueless)
         self._queries.add(watch)
         return watch
 

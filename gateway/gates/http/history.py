@@ -22,7 +22,7 @@ from lamplighter.gateway.gates.http.parameters import Parameters, UrlParameters,
 from lamplighter.gateway.history.charts import POINTS_DEFAULT, POINTS_MAX, ChartRange
 from lamplighter.gateway.history.explanation import full_iri
 from lamplighter.gateway.history.logbook import ENTRIES_DEFAULT, ENTRIES_MAX, KIND_NAMES, LogbookRange
-from lamplighter.gateway.history.subjects import QUERY, Subject, Subjects, unit_text, without_description
+from lamplighter.gateway.history.subjects import QUERY, STATES, Subject, Subjects, unit_text, without_description
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.page.rows import csv_text
 from lamplighter.gateway.security.callers import Caller
@@ -119,7 +119,9 @@ class HistoryRequests:
         many wait."""
         base = self._runner.settings.gateway.base_iri
         async with self._turns.turn(caller):
-            subjects = await self._kept.get(caller, (QUERY,), lambda found: Subjects(found[0], base), beside=base)
+            subjects = await self._kept.get(
+                caller, (QUERY,), lambda found: Subjects(found[0], base), beside=base, valueless=STATES
+            )
             # Of a large site, it takes too long for the loop.
             return await asyncio.to_thread(find, subjects)
 

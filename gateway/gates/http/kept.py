@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from lamplighter.engine.access import FULL
-from lamplighter.engine.terms import Bag
+from lamplighter.engine.terms import Bag, Term
 from lamplighter.gateway.gates.http.sparql import select
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
@@ -33,15 +33,21 @@ class KeptResult(Generic[T]):
         self._kept: _Kept[T] | None = None
 
     async def get(
-        self, caller: Caller, queries: Sequence[str], make: Callable[[Sequence[Bag]], T], beside: object = None
+        self,
+        caller: Caller,
+        queries: Sequence[str],
+        make: Callable[[Sequence[Bag]], T],
+        beside: object = None,
+        valueless: Collection[Term] = (),
     ) -> T:
         """What `make` makes, in a thread, of the results of SELECT queries as the caller may read them. beside: what
-        else it is made of: with another one it is made again. Raises GatewayError, LimitExceededError."""
+        else it is made of: with another one it is made again; valueless: predicates of which it takes the subjects
+        only. Raises GatewayError, LimitExceededError."""
         reads_all = self._runner.access(caller) == FULL
         kept = self._kept
         if reads_all and kept is not None and not kept.watch.touched and kept.beside == beside:
             return kept.value
-        watch = self._runner.watch_queries(*queries) if reads_all else None  # before they are read
+        watch = self._runner.watch_queries(queries, valueless) if reads_all else None  # before they are read
         rows = [await select(self._runner, caller, query, ROWS_BYTES_MAX) for query in queries]
         value = await asyncio.to_thread(make, rows)
         if watch is not None:

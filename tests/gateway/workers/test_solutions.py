@@ -278,6 +278,25 @@ def test_a_watch_is_touched_by_what_its_queries_read(monkeypatch: pytest.MonkeyP
         assert watch.touched == touched, "it stays so"
 
 
+def test_a_watch_ignores_another_object_where_only_the_subject_matters() -> None:
+    replace = "DELETE {{ {0} <a:state> 1 }} INSERT {{ {0} <a:state> 2 }} WHERE {{}}"
+    for text, touched in (
+        (replace.format("<a:lamp>"), False),
+        (replace.format("<a:two>"), False),
+        ("INSERT DATA { <a:other> <a:state> 1 }", True),
+        ("DELETE WHERE { <a:lamp> <a:state> ?x }", True),
+        ("DELETE { <a:lamp> <a:state> 1 } INSERT { <a:other> <a:state> 1 } WHERE {}", True),
+        (replace.format("<a:lamp>") + " ; INSERT DATA { <a:lamp> <a:label> 'x' }", True),
+        ("DELETE { <a:lamp> <a:state> 1 } INSERT { GRAPH <a:g> { <a:lamp> <a:state> 1 } } WHERE {}", True),
+    ):
+        changes, engine = RecentChanges(), Engine()
+        engine.update("INSERT DATA { <a:lamp> <a:state> 1 . <a:two> <a:state> 1, 3 . <a:lamp> <a:label> 'y' }")
+        query = "SELECT * { { ?s <a:state> ?o } UNION { ?s <a:label> ?o } }"
+        watch = changes.watch_queries((query,), ("<a:state>",))
+        changes.note(engine.prepare(text))
+        assert watch.touched == touched, text
+
+
 def test_only_what_somebody_watches_is_kept() -> None:
     changes, engine = RecentChanges(), Engine()
     assert not changes.watched

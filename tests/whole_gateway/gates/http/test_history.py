@@ -9,7 +9,10 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import pytest
+
 from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.history.subjects import Subjects
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.commands import command
 from tests.support.running_gateway import Answer, http, update
@@ -51,6 +54,29 @@ async def site(addresses: Addresses) -> None:
     await put(addresses, "urn:lamp", "gateway:desiredState", "'ON'")
     await put(addresses, "urn:lamp", "gateway:desiredState", "'OFF'")
     await put(addresses, "urn:lamp", "gateway:reportedState", "'OFF'")
+
+
+async def test_readings_and_actuators_are_described_anew_only_when_one_comes_or_goes(
+    gateway: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = 0
+
+    class Counted(Subjects):
+        def __init__(self, *arguments: Any) -> None:
+            nonlocal made
+            made += 1
+            super().__init__(*arguments)
+
+    monkeypatch.setattr("lamplighter.gateway.gates.http.history.Subjects", Counted)
+    await site(gateway)
+    for value in ("'ON'", "'OFF'", "'ON'"):
+        await put(gateway, "urn:lamp", "gateway:desiredState", value)
+        await put(gateway, "urn:lamp", "gateway:reportedState", value)
+        assert (await history(gateway, name="Küche lamp"))["states"][-1]["value"] == value.strip("'")
+    assert made == 1
+    await put(gateway, "urn:fan", "gateway:desiredState", "'ON'")
+    assert (await history(gateway, name="fan"))["iri"] == "urn:fan"
+    assert made == 2
 
 
 async def ask(addresses: Addresses, path: str, **parameters: Any) -> Answer:
