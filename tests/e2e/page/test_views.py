@@ -93,6 +93,30 @@ def test_problems_and_offline_devices_come_first(browser: Browser, empty: Site) 
     has(browser, ".card:not(.trouble)", "Kitchen", "lamp", "reported", "on")
 
 
+def test_a_state_that_changes_replaces_no_element(browser: Browser, empty: Site) -> None:
+    empty.gateway.update(HOUSE)
+    open_view(browser, empty.at("now"), "Now")
+    has(browser, ".card", "Kitchen", "valve", "40")
+    browser.run(
+        "window.changes = []; new MutationObserver(all => changes.push(...all)).observe("
+        "document.querySelector('.cards'), { childList: true, subtree: true, characterData: true })"
+    )
+    empty.gateway.update(
+        f"{PREFIXES} DELETE {{ :valve gateway:desiredState 40 ; gateway:reportedState 40.0 }} "
+        "INSERT { :valve gateway:desiredState 41 ; gateway:reportedState 41 } WHERE {}"
+    )
+    has(browser, ".card", "Kitchen", "valve", "41")
+    replaced = (
+        "return changes.filter(it => it.type == 'childList' && [...it.addedNodes, ...it.removedNodes]"
+        ".some(node => node.nodeType == Node.ELEMENT_NODE)).length"
+    )
+    assert browser.run(replaced) == 0
+    cards = (
+        "return [...new Set(changes.map(it => it.target.parentElement.closest('.card').querySelector('h2').innerText))]"
+    )
+    assert browser.run(cards) == ["Kitchen"], "other cards are left alone"
+
+
 def test_a_broker_that_is_away_is_a_problem(browser: Browser, empty: Site) -> None:
     open_view(browser, empty.at("now"), "Now")
     has(browser, ".connection", "live")
