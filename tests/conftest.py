@@ -23,8 +23,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, is_hypothesis_test, settings
 from hypothesis import strategies as st
+from websockets.asyncio import client as asyncio_client
+from websockets.sync import client as sync_client
 
 from tests.support.amounts import AMOUNTS, Amounts
+from tests.support.event_loops import TIMEOUT_S
 from tests.support.forked_workers import ForkedWorkers, add_option
 from tests.support.times_report import TestTimes, last_seconds
 
@@ -68,6 +71,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("lamplighter")
+
+for _connect in (asyncio_client.connect.__init__, sync_client.connect):
+    # A busy machine keeps a gateway in this process from handshakes and pongs for longer than the usual limits.
+    _connect.__kwdefaults__ |= {"ping_timeout": None, "open_timeout": TIMEOUT_S}  # type: ignore[operator]
 
 
 @pytest.fixture(autouse=True)

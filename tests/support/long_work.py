@@ -1,7 +1,9 @@
-"""Lowers the sizes from which work is long and a store is renewed, so that a test needs less data for it."""
+"""Lowers the sizes from which work is long and a store is renewed, so that a test needs less data for it. Nothing is
+long because the machine is busy."""
 
 from __future__ import annotations
 
+import math
 import sys
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from lamplighter.engine import slices
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.store.renewal import RenewalPolicy
+from lamplighter.gateway.loop import executor
 
 SMALLER = 10
 LONG = slices.LONG // SMALLER
@@ -25,6 +28,7 @@ POLICY = RenewalPolicy(
 @pytest.fixture
 def soon_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work is long, and a store is renewed, from a tenth of the size on, in as many slices as ever."""
+    monkeypatch.setattr(executor, "BREATH_S", math.inf)
     monkeypatch.setattr(slices.sliced, "__defaults__", (SLICE,))
     _, *others = QuadStore.__init__.__defaults__ or ()  # the first argument is the policy
     monkeypatch.setattr(QuadStore.__init__, "__defaults__", (POLICY, *others))
