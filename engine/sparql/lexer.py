@@ -87,14 +87,14 @@ def _in_run() -> re.Pattern[str]:
 
 
 # Usual data, up to a bracket, a comment or an unusual spelling: tokens of which no check and no limit asks. What could
-# go on as another token is followed by `_NO_NAME`.
-_NO_NAME = r"(?=[\x20\t\r\n;,}]|\.[\x20\t\r\n}])"
+# go on as another token is followed by `AFTER_NAME`.
+AFTER_NAME = r"(?=[\x20\t\r\n;,}]|\.[\x20\t\r\n}])"
 _PLAIN_DATA = re.compile(
     rf"""(?:[\x20\t\r\n;,]++|\.(?![0-9])
   | <[^\x00-\x20<>"{{}}|^`\\]*+>
-  | "[^"\\\n\r]*+(?:\\.[^"\\\n\r]*+)*+"(?!")(?:@[A-Za-z]++(?:-[A-Za-z0-9-]++)?{_NO_NAME}|\^\^(?=[<A-Za-z:]))?
-  | (?:[A-Za-z][A-Za-z0-9_-]*+)?:[A-Za-z0-9_-]*+{_NO_NAME}
-  | (?:[?$][A-Za-z0-9_]++|_:[A-Za-z0-9]++|[+-]?[0-9]++(?:\.[0-9]++)?|a|true|false){_NO_NAME}
+  | "[^"\\\n\r]*+(?:\\.[^"\\\n\r]*+)*+"(?!")(?:@[A-Za-z]++(?:-[A-Za-z0-9-]++)?{AFTER_NAME}|\^\^(?=[<A-Za-z:]))?
+  | (?:[A-Za-z][A-Za-z0-9_-]*+)?:[A-Za-z0-9_-]*+{AFTER_NAME}
+  | (?:[?$][A-Za-z0-9_]++|_:[A-Za-z0-9]++|[+-]?[0-9]++(?:\.[0-9]++)?|a|true|false){AFTER_NAME}
   | (?!))*+""",
     re.X | re.S,
 )

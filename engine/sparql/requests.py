@@ -19,6 +19,7 @@ from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, Un
 from lamplighter.engine.sparql.clock_function import FUNCTIONS, TimedText, cut_at_clock
 from lamplighter.engine.sparql.lexer import Token, line_and_column, tokens, with_other_variables
 from lamplighter.engine.sparql.limits import outside_data
+from lamplighter.engine.sparql.plain_data import plain_data
 from lamplighter.engine.sparql.projections import check_having, in_text_order
 from lamplighter.engine.sparql.syntax_errors import readable
 from lamplighter.engine.store.quad_store import quad_from_native
@@ -49,11 +50,15 @@ def _syntax_error(error: SyntaxError, text: str, shift_at: int = 0, shift: int =
     return RequestSyntaxError(*readable(message, text, line, column))
 
 
+def _check_length(text: str) -> None:
+    if len(text) > REQUEST_BYTES_MAX:
+        raise UnsupportedRequestError(f"a request text has {REQUEST_BYTES_MAX} characters at most; send it in parts")
+
+
 def _check_text(text: str) -> list[Token]:
     """The tokens of a text that can be parsed safely, without those inside of data. Raises RequestError, for a HAVING
     that never holds, too."""
-    if len(text) > REQUEST_BYTES_MAX:
-        raise UnsupportedRequestError(f"a request text has {REQUEST_BYTES_MAX} characters at most; send it in parts")
+    _check_length(text)
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -296,6 +301,10 @@ def parse_update(text: str) -> list[Operation]:
 
     Raises RequestSyntaxError with the position, UnsupportedRequestError (SERVICE, LOAD), LimitExceededError.
     """
+    _check_length(text)
+    data = plain_data(text)
+    if data is not None:
+        return [QuadData(*data)]
     found = _check_text(text)
     segments = list(_segments(found))
     if not _only_data(text, segments):

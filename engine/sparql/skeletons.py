@@ -9,7 +9,7 @@ takes the text as a whole if they differ.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -47,16 +47,19 @@ _CONSTANT = re.compile(
 # Absolute IRIs that resolution leaves unchanged, and literals whose canonical form is known.
 _PLAIN_IRI = re.compile(
     r"<(?:https?://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::[0-9]{1,5})?(?:/[A-Za-z0-9_~@:-][A-Za-z0-9_~@:.-]*|/)*"
-    r"|urn:[a-z0-9]+:[A-Za-z0-9_:-]+)(?:\#[A-Za-z0-9_.-]*)?>"
+    r"|(?!http)[a-z][a-z0-9+-]*:[A-Za-z0-9_~@:-][A-Za-z0-9_~@:.-]*(?:/[A-Za-z0-9_~@:-][A-Za-z0-9_~@:.-]*|/)*)"
+    r"(?:\#[A-Za-z0-9_.-]*)?>"
 )
 # Declarations of prefixes of which the store accepts each; a prologue of nothing else.
-_SPACE = r"[\x20\t\r\n]"
-_PREFIX = rf"PREFIX{_SPACE}++((?:[A-Za-z][A-Za-z0-9_-]*+)?):{_SPACE}*+<([^<>\"{{}}|^`\\\s]*+)>{_SPACE}*+"
-_PREFIXES = re.compile(rf"{_SPACE}*+(?:{_PREFIX})*", re.I | re.A)
+SPACE = r"[\x20\t\r\n]"
+_PREFIX = rf"PREFIX{SPACE}++((?:[A-Za-z][A-Za-z0-9_-]*+)?):{SPACE}*+<([^<>\"{{}}|^`\\\s]*+)>{SPACE}*+"
+PREFIXES = rf"{SPACE}*+(?:{_PREFIX})*"
+_PREFIXES = re.compile(PREFIXES, re.I | re.A)
 _EACH_PREFIX = re.compile(_PREFIX, re.I | re.A)
 _PLAIN_STRING = re.compile(r'"[ !#-\[\]-~]*"')
-_INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
-_DECIMAL = re.compile(r"(?:0|[1-9][0-9]{0,11})\.[0-9]{0,5}[1-9]")
+_PLAIN_TAGGED = re.compile(r'"[ !#-\[\]-~]*"@[a-z]{2,3}(?:-[a-z]{2})?')
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,11})\.[0-9]{0,5}[1-9]")
 _PLAIN_NUMBER = re.compile(
     r'"(?:'
     rf'(?:0|-?[1-9][0-9]{{0,17}})"\^\^<{re.escape(XSD)}integer'
@@ -71,7 +74,8 @@ _INSTANT = re.compile(
 
 
 class Lifted(NamedTuple):
-    """skeleton: the text, with a mark for the kind of each constant; terms: the constants, canonical."""
+    """skeleton: the text, with a mark for the kind of each constant; terms: the constants, canonical; empty if the
+    skeleton was not wanted."""
 
     prologue: str
     skeleton: str
@@ -91,8 +95,11 @@ class Lifter:
         self.known: dict[str, Known] = {}
         self._size = 0
 
-    def lift(self, text: str) -> Lifted:
-        """The skeleton and the constants of a text. Raises ValueError if it has none, and the errors of canonical."""
+    def lift(self, text: str, wanted: Container[str] | None = None) -> Lifted:
+        """The skeleton and the constants of a text. wanted: the skeletons whose constants are asked for, None for all.
+
+        Raises ValueError if it has none, and the errors of canonical.
+        """
         if len(text) > TEXT_MAX or "\x01" in text or text.count("<") > IRIS_MAX:
             raise ValueError("a text that is taken as a whole")
         found = _PROLOGUE.match(text)
@@ -107,20 +114,27 @@ class Lifter:
             if len(self.known) >= PROLOGUES_MAX:
                 self.known.clear()
             known = self.known[prologue] = {}
-        terms = []
+        terms: list[Any] = []
+        missing: list[tuple[int, str]] = []
         for index in range(1, len(pieces), 2):
             raw = pieces[index]
-            entry = known.get(raw)
+            entry: tuple[str, Any] | None = known.get(raw)
             if entry is None:
-                entry = self.entry(prologue, raw, known)
+                missing.append((len(terms), raw))
+                entry = kind_of(raw), None
             pieces[index], term = entry
             terms.append(term)
-        return Lifted(prologue, "".join(pieces), terms)
+        skeleton = "".join(pieces)
+        if wanted is not None and skeleton not in wanted:
+            return Lifted(prologue, skeleton, [])
+        for number, raw in missing:
+            terms[number] = self.entry(prologue, raw, known)[1]
+        return Lifted(prologue, skeleton, terms)
 
     def entry(self, prologue: str, raw: str, known: Known) -> tuple[str, Term]:
         """The kind and the canonical term of a constant that is not in `known`, which gets it."""
         kind = kind_of(raw)
-        term = _plain(raw) or _full_name(prologue, raw) or self._canonical(prologue, raw)
+        term = usual_term(prologue, raw) or self._canonical(prologue, raw)
         if len(raw) > TERM_MAX or len(term) > CANONICAL_MAX:
             return kind, term
         self._size += 1
@@ -148,14 +162,23 @@ def kind_of(raw: str) -> str:
 _DIGITS = frozenset("0123456789")
 
 
+def usual_term(prologue: str, raw: str) -> Term | None:
+    """The canonical term of a constant whose form and prologue are usual, else None; the store knows all forms."""
+    term = _plain(raw)
+    if term is not None or raw[0] == "<" or raw[-1] in "\"'>":
+        return term
+    literal, mark, name = raw.rpartition("^^")
+    full = _full_name(prologue, name)
+    return full if not mark or full is None else _plain(f"{literal}^^{full}")
+
+
 def _plain(raw: str) -> Term | None:
-    """The canonical term of a constant whose form is usual, else None; the store knows all forms."""
     if raw[0] == "<":
         return raw if _PLAIN_IRI.fullmatch(raw) else None
     if raw[0] == '"':
         if raw[-1] == '"':
             return raw if _PLAIN_STRING.fullmatch(raw) else None
-        return raw if _PLAIN_NUMBER.fullmatch(raw) else _instant(raw)
+        return raw if _PLAIN_NUMBER.fullmatch(raw) or _PLAIN_TAGGED.fullmatch(raw) else _instant(raw)
     if _INTEGER.fullmatch(raw):
         return f'"{raw}"^^<{XSD}integer>'
     if _DECIMAL.fullmatch(raw):

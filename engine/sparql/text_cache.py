@@ -30,7 +30,7 @@ class LruCache(Generic[K, V]):
         """The keys, the least recently used one first."""
         return iter(self._entries)
 
-    def __contains__(self, key: K) -> bool:
+    def __contains__(self, key: object) -> bool:
         return key in self._entries
 
     def get(self, key: K) -> V | None:

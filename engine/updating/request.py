@@ -11,7 +11,7 @@ from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import RequestError
 from lamplighter.engine.sparql.clock_function import EPOCH, at
-from lamplighter.engine.sparql.requests import GraphOperation
+from lamplighter.engine.sparql.requests import GraphOperation, QuadData
 from lamplighter.engine.sparql.skeletons import TEXT_MAX
 from lamplighter.engine.updating.by_store import Modification, Resolved, UsingGraphs, check_access
 from lamplighter.engine.updating.updates import UNKNOWN, Found, Updates
@@ -99,7 +99,7 @@ class Request(msgspec.Struct, eq=False):
         MalformedRequestError and StoreError as well.
         """
         updates = self._updates
-        plan, terms, skeleton = self._found = self._found or updates.plans.find(self.text, self.using)
+        plan, terms, unplanned = self._found = self._found or updates.plans.find(self.text, self.using)
         if updates.derives:
             access = updates.permitted(access)
         if plan is not None and plan.serves(access.read, terms):
@@ -110,9 +110,10 @@ class Request(msgspec.Struct, eq=False):
                 self._found = UNKNOWN  # other requests of its shape keep the plan
                 if self.tried_first:
                     raise PlanExceededError(f"the update needs {error}") from error
-        delta = updates.by_store(self._parsed(), self.using, access, now)
-        if skeleton is not None:
-            updates.plans.occurred(skeleton)
+        operations = self._parsed()
+        delta = updates.by_store(operations, self.using, access, now)
+        if unplanned is not None:
+            updates.plans.occurred(unplanned, data=all(isinstance(operation, QuadData) for operation in operations))
         return delta
 
     @property

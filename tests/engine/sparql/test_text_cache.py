@@ -12,7 +12,12 @@ from lamplighter.engine.sparql.algebra import Expression, Variable
 from lamplighter.engine.sparql.requests import canonical
 from lamplighter.engine.sparql.skeletons import CANONICAL_MAX, Lifter
 from lamplighter.engine.sparql.text_cache import LruCache
-from lamplighter.engine.updating.updates import RECOGNISED_CHARACTERS_MAX, SHAPES_CHARACTERS_MAX
+from lamplighter.engine.updating.updates import (
+    RECOGNISED_CHARACTERS_MAX,
+    SERVED_MIN,
+    SHAPES_CHARACTERS_MAX,
+    WITHOUT_PLAN,
+)
 from lamplighter.engine.work import Meter, Work
 
 LONG = 10_000
@@ -58,7 +63,8 @@ def test_many_plans_of_one_long_skeleton_leave_room_for_it() -> None:
     engine = Engine()
     text = "INSERT {{ <a:s> <p:{0}> ?{1} }} WHERE {{ ?{1} <p:{0}> 1 }}"
     for number in range(40):
-        engine.update(text.format(number, "x" * LONG))
+        for _ in range(2):
+            engine.update(text.format(number, "x" * LONG))
     [shape] = engine._updates.plans._shapes.values()
     assert 0 < len(shape.plans) <= SHAPES_CHARACTERS_MAX // 4 // LONG
     assert len(engine._cts.tables) == len(shape.plans)
@@ -67,7 +73,7 @@ def test_many_plans_of_one_long_skeleton_leave_room_for_it() -> None:
 def test_long_texts_have_no_expression_of_their_own() -> None:
     engine = Engine()
     for name in ("x", "x" * RECOGNISED_CHARACTERS_MAX):
-        for number in range(3):
+        for number in range(WITHOUT_PLAN + SERVED_MIN):
             engine.update(f"DELETE {{ <a:s> <a:p> ?{name} }} WHERE {{ <a:{number}> <a:p> ?{name} }}")
     assert len(engine._updates.plans._shapes) == 2
     assert len(engine._updates.plans._recognised) == 1

@@ -7,12 +7,22 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyoxigraph as ox
+import pytest
 
 from lamplighter.engine import Engine
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.slices import LONG
-from lamplighter.engine.updating.updates import PLANS_MAX, SHAPES_MAX
+from lamplighter.engine.sparql.skeletons import recogniser
+from lamplighter.engine.updating import updates
+from lamplighter.engine.updating.by_plan import UpdatePlan
+from lamplighter.engine.updating.updates import (
+    DATA_WITHOUT_PLAN,
+    PLANS_MAX,
+    RECOGNISED_MAX,
+    SERVED_MIN,
+    SHAPES_MAX,
+)
 from tests.support.oracle import canonical
 from tests.support.tables import each_row
 
@@ -100,6 +110,12 @@ UNPLANNED = [
     "INSERT { :a ?nowhere 1 GRAPH ?no { :a :b 1 } } WHERE { ?x :p ?y }",
 ]
 """What has no plan, or has one that leaves some requests to the store."""
+
+
+@pytest.fixture(autouse=True)
+def early_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data gets its plan as early as other updates."""
+    monkeypatch.setattr(updates, "DATA_WITHOUT_PLAN", 1)
 
 
 class Both:
@@ -238,7 +254,8 @@ def test_shapes_and_plans_are_bounded_and_let_go_of_the_index() -> None:
     assert len(engine._updates.plans._shapes) <= SHAPES_MAX
     assert len(engine._cts.tables) <= SHAPES_MAX
     for number in range(3 * PLANS_MAX):
-        engine.update(f"DELETE WHERE {{ <a:s> <q:{number}> ?o }}")
+        for _ in range(2):
+            engine.update(f"DELETE WHERE {{ <a:s> <q:{number}> ?o }}")
     plans = [plan for shape in engine._updates.plans._shapes.values() for plan in shape.plans.values()]
     assert len(plans) <= SHAPES_MAX + PLANS_MAX
     assert len([name for name in engine._cts.tables if name.startswith("<q:")]) <= PLANS_MAX
@@ -260,3 +277,32 @@ def test_a_request_without_an_operation_does_nothing_however_often_it_comes() ->
     for text in ("", " # nothing", "PREFIX a: <b:>"):
         for _ in range(3):
             assert not engine.update(text).delta.changes
+
+
+def test_a_plan_is_made_for_what_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for the first text with other predicates, nor for data that has come a few times."""
+    monkeypatch.undo()
+    made: list[int] = []
+    monkeypatch.setattr(updates, "UpdatePlan", lambda *given: made.append(1) or UpdatePlan(*given))
+    with Engine() as engine:
+        text = "DELETE {{ <a:s> <p:{0}> ?o }} INSERT {{ <a:s> <p:{0}> {1} }} WHERE {{ <a:s> <p:{0}> ?o }}"
+        for number in (0, 0, *range(50)):
+            engine.update(text.format(number, number))
+        assert len(made) == 1
+        engine.update(text.format(49, 0))
+        assert len(made) == 2
+        for number in range(DATA_WITHOUT_PLAN):
+            engine.update(f"INSERT DATA {{ <a:s> <a:p> {number} }}")
+        assert len(made) == 2
+        engine.update("INSERT DATA { <a:s> <a:p> 1 }")
+        assert len(made) == 3
+
+
+def test_a_recogniser_is_made_once_for_each_of_many_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(updates, "recogniser", lambda *given: made.append(1) or recogniser(*given))
+    with Engine() as engine:
+        for number in range(3 * SERVED_MIN):
+            for name in "abcdefghijkl"[: RECOGNISED_MAX + 4]:
+                engine.update(f"INSERT {{ <a:s> <a:{name}> {number} }} WHERE {{ ?{name} <a:p> ?o }}")
+    assert len(made) == RECOGNISED_MAX + 4

@@ -16,7 +16,7 @@ from lamplighter.engine.sparql.skeletons import TEXT_MAX, Lifter, Recogniser
 from lamplighter.engine.updating import updates
 from lamplighter.engine.updating.by_store import UsingGraphs
 from lamplighter.engine.updating.request import Request
-from lamplighter.engine.updating.updates import PLANS_MAX
+from lamplighter.engine.updating.updates import PLANS_MAX, SERVED_MIN, WITHOUT_PLAN
 from lamplighter.engine.work import PlanExceededError
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -65,7 +65,7 @@ def test_a_text_without_a_plan_is_read_once(engine: Engine, reads: Counter[str])
 
 
 def test_a_text_with_a_plan_is_recognised_once_and_not_parsed(engine: Engine, reads: Counter[str]) -> None:
-    for _ in range(2):
+    for _ in range(WITHOUT_PLAN + SERVED_MIN):
         engine.update(COPY)
     reads.clear()
     request = engine.request(COPY)
@@ -135,7 +135,8 @@ def test_a_plan_that_is_evicted_meanwhile_is_not_used(engine: Engine) -> None:
     request = engine.request(COPY)
     assert request.evaluations() == []
     for number in range(PLANS_MAX):
-        engine.update(COPY.replace("a:p", f"a:{number}"))
+        for _ in range(2):
+            engine.update(COPY.replace("a:p", f"a:{number}"))
     engine.update("INSERT DATA { <a:t> <a:p> 3 }")
     assert len(request.evaluations()) == 1
     assert engine.prepare(request) == engine.prepare(COPY)

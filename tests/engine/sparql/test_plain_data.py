@@ -1,0 +1,153 @@
+"""Data that is read without the store's parser: what is read is what the store reads, and usual texts are read."""
+
+from __future__ import annotations
+
+import random
+
+import pyoxigraph as ox
+import pytest
+
+from lamplighter.engine import Engine
+from lamplighter.engine.sparql.plain_data import plain_data
+from lamplighter.engine.sparql.requests import data_quads, parse_update
+from tests.support.tables import each_row
+
+PREFIX = "PREFIX : <urn:x:> PREFIX xsd: <http://www.w3.org/2001/XMLSchema#>\n"
+USUAL = [
+    "<urn:s> <urn:p> <urn:o>",
+    "<urn:s> <urn:p> <urn:o> .",
+    ":s :p 1 , 1.5 , 1e3 , -1 , +2 , 007 , true , false",
+    ":s a :T ; :p 'x' , \"y\"@en , \"z\"@DE-at , '5'^^xsd:int ; :q <http://a.example/b?c=d&e=%20> . :t :p :o ;",
+    '<urn:s><urn:p>"o".<urn:t><urn:p>"o"',
+    ':s :p "2020-01-01T00:00:00Z"^^xsd:dateTime , "2020-01-01"^^xsd:date , "\\u00e9\\n\\"" , "é"',
+    "GRAPH :g { :s :p 1 }",
+    "GRAPH :g { :s :p 1 . :s :p 2 . } . :s :p 3",
+    ":s :p 1 . GRAPH <urn:g> { :s :p 1 } graph :h { :s :p 1 ; :q 2 } :s :q 1",
+    ":s :p 1 GRAPH :g { :s :p 2 }",
+    ":s :p 1 . :s :p 1 .",
+    ": :p :",
+]
+OTHER = [
+    "_:b :p 1",
+    ":s :p [ :q 1 ]",
+    ":s :p ( 1 2 )",
+    ":s :p 1 # comment",
+    "GRAPH :g { }",
+    ":s :p '''long'''",
+    ":s :p <<( :s :p :o )>>",
+    ":s :p :a.b , :a%20b",
+    "",
+    # errors
+    ":s :p",
+    ":s :p ?v",
+    ":s :p 1 ..",
+    ":s :p 1 }",
+    ":s :p 1 } .",
+    ":s :p 1 ; , 2",
+    ":s :p 1 , :q 2",
+    ":s :p 1 . :q 2",
+    ":s :p 1 :t :p 2",
+    ":s :p none:o",
+    "'s' :p 1",
+    ":s 'p' 1",
+    ":s :p 'a\nb'",
+    ":s :p '\\q'",
+    ":s :p '\ud800'",
+    ":s :p 'open",
+    ":s :p <urn:a b>",
+    ":s :p <o>",
+    ":s :p 1.",
+    ":s a:p 1",
+    ":s :p1.5",
+    ":s :p 5x",
+    "GRAPH :g { :s :p 1 GRAPH :h { :s :p 1 } }",
+    "GRAPH :g { :s :p 1",
+    "GRAPHx:g { :s :p 1 }",
+]
+
+
+def check(text: str) -> bool:
+    """Whether a text is read; if so, as the store reads it, which accepts it."""
+    found = plain_data(text)
+    if found is None:
+        return False
+    ox.Store().update(text)
+    quads, graphs = data_quads(PREFIX, text[text.index("{") :])
+    assert (set(found.quads), set(found.graphs)) == (set(quads), set(graphs)), text
+    return True
+
+
+@each_row("data", USUAL)
+def test_usual_data_is_read_as_the_store_reads_it(data: str) -> None:
+    assert check(f"{PREFIX}INSERT DATA {{ {data} }}")
+    assert check(f"{PREFIX}delete data{{{data} }}\n")
+    assert check(f"{PREFIX}BASE <http://b.example/> INSERT DATA {{ {data} }}") is False
+
+
+@each_row("data", OTHER)
+def test_other_data_is_left_to_the_store(data: str) -> None:
+    check_any = plain_data(f"{PREFIX}INSERT DATA {{ {data} }}")
+    assert check_any is None or check(f"{PREFIX}INSERT DATA {{ {data} }}")
+
+
+@each_row(
+    "text",
+    [
+        "INSERT DATA { <a:s> <a:p> 1 } ; CLEAR ALL",
+        "INSERT DATA { <a:s> <a:p> 1 } }",
+        "INSERT DATA { <a:s> <a:p> 1",
+        "INSERT { <a:s> <a:p> 1 } WHERE { }",
+        "INSERT DATAx { <a:s> <a:p> 1 }",
+        "CLEAR ALL ; INSERT DATA { <a:s> <a:p> 1 }",
+        "",
+    ],
+)
+def test_other_texts_are_not_read(text: str) -> None:
+    assert plain_data(text) is None
+
+
+def test_random_data_is_read_as_the_store_reads_it() -> None:
+    chance = random.Random(7)
+    pieces = [
+        *(
+            ":s",
+            ":p",
+            ":o",
+            "a",
+            "<urn:a>",
+            "<http://a.example/b/../c>",
+            "x:y",
+            "true",
+            "1",
+            "-1.50",
+            ".5",
+            "2.",
+            "1e0",
+        ),
+        *('"x"', "'y'", '"x"@en', '"1"^^xsd:integer', '"a"^^:d', ".", ".", ";", ",", "GRAPH", "GRAPH :g {", "}", "{"),
+        *("\n", "", ".5", "?v", "_:b", "[]", "<", '"', "\\", "#"),
+    ]
+    read = 0
+    for _ in range(6_000):
+        if chance.random() < 0.5:
+            words = chance.choices(pieces, k=chance.randint(1, 9))
+        else:  # a usual text with some words changed
+            words = chance.choice(USUAL).split()
+            for _ in range(chance.randint(0, 2)):
+                words[chance.randrange(len(words))] = chance.choice(pieces)
+        data = chance.choice((" ", " ", "")).join(words)
+        read += check(f"{PREFIX}INSERT DATA {{ {data} }}")
+    assert read > 300
+
+
+def test_data_is_read_in_its_order_without_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ox, "Store", None)
+    text = f"{PREFIX}INSERT DATA {{ {' . '.join(f':s{number} :p {number}' for number in range(500))} }}"
+    [operation] = parse_update(text)
+    assert [quad.s for quad in operation.quads] == [f"<urn:x:s{number}>" for number in range(500)]  # type: ignore[union-attr]
+
+
+def test_data_of_a_new_shape_asks_for_no_terms_twice() -> None:
+    with Engine() as engine:
+        engine.update("INSERT DATA { <a:s> <a:p> 'x' , <a:o> }")
+        assert not engine._updates.plans._lifter.known[""], "terms of a shape that nobody has seen are not kept"
