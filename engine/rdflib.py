@@ -27,7 +27,8 @@ except ImportError as missing:
 from lamplighter.engine.core import Commit, Engine, QueryResult
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import StoreError, UnsupportedRequestError
-from lamplighter.engine.sparql.requests import VARIABLE, QuadPattern, construct_parts, parse_query
+from lamplighter.engine.sparql.plain_updates import VARIABLE
+from lamplighter.engine.sparql.requests import QuadPattern, construct_parts, parse_query
 from lamplighter.engine.store.quad_store import quad_from_native
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX, check_terms
 from lamplighter.engine.terms import Bag, Binding, Quad, Term, iri, is_blank, is_iri, literal, term_to_json

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lamplighter.engine.errors import UnsupportedRequestError
-from lamplighter.engine.sparql.requests import VARIABLE
+from lamplighter.engine.sparql.plain_updates import VARIABLE
 from lamplighter.engine.terms import Binding, Quad, Term, is_blank, is_iri, is_literal
 
 ASK_COLUMNS = ("ask",)

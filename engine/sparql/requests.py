@@ -19,7 +19,7 @@ from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, Un
 from lamplighter.engine.sparql.clock_function import FUNCTIONS, TimedText, cut_at_clock
 from lamplighter.engine.sparql.lexer import Token, line_and_column, tokens, with_other_variables
 from lamplighter.engine.sparql.limits import outside_data
-from lamplighter.engine.sparql.plain_data import plain_data
+from lamplighter.engine.sparql.plain_updates import VARIABLE, plain_data
 from lamplighter.engine.sparql.projections import check_having, in_text_order
 from lamplighter.engine.sparql.syntax_errors import readable
 from lamplighter.engine.store.quad_store import quad_from_native
@@ -498,9 +498,6 @@ def _block_end(body: Sequence[Token], position: int) -> int:
 # --- templates --------------------------------------------------------------------------------------
 
 _GLUED = "two words have no space between them, or a name is incomplete"
-
-# Prefix of the IRIs that stand for a template's variables in the scratch store.
-VARIABLE = "urn:x-lamplighter:variable:"
 
 # A quad whose terms may be variables: IRIs that begin with `VARIABLE`.
 QuadPattern = Quad

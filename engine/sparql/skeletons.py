@@ -33,15 +33,19 @@ TERMS_MAX = 20_000
 
 _IRI = r'<[^<>"{}|^`\\\s]*+>'
 _PROLOGUE = re.compile(rf"\s*+(?:(?:PREFIX\s++[^\s:<>]*+:\s*+{_IRI}|BASE\s*+{_IRI})\s*+)*", re.I)
+# The first sign is a set, which `re` searches for fast; what it is decides on the rest.
 # The lookbehinds keep the scan linear: no constant begins behind a character that may belong to one, so a text of
 # `a-a-a` or `\"\"\"` is read once, and not from each position to its end.
+_LOCAL = r"(?:\w(?:[\w-]*\w)?)?"
 _CONSTANT = re.compile(
-    rf"""( {_IRI}
-         | (?:"(?<!\\")(?!"")[^"\\\n\r]*+(?:\\.[^"\\\n\r]*+)*+"|'(?<!\\')(?!'')[^'\\\n\r]*+(?:\\.[^'\\\n\r]*+)*+')
-           (?:@[A-Za-z][\w-]*|\^\^(?:{_IRI}|[A-Za-z][\w-]*:[A-Za-z][\w-]*))?
-         | (?<![\w?$.-])(?:[A-Za-z][\w-]*+)?:(?:\w(?:[\w-]*\w)?)?
-         | (?<![\w?$:.+%\\-])[0-9]++(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?
-         )""",
+    rf"""([<"':A-Za-z0-9](?<![\w?$.-][A-Za-z:])
+         (?: (?<=[A-Za-z])[\w-]*+:{_LOCAL} | (?<=:){_LOCAL}
+           | (?<=<)[^<>"{{}}|^`\\\s]*+>
+           | (?:(?<=")(?<!\\")(?!"")[^"\\\n\r]*+(?:\\.[^"\\\n\r]*+)*+"
+              |(?<=')(?<!\\')(?!'')[^'\\\n\r]*+(?:\\.[^'\\\n\r]*+)*+')
+             (?:@[A-Za-z][\w-]*|\^\^(?:{_IRI}|[A-Za-z][\w-]*:[A-Za-z][\w-]*))?
+           | (?<=[0-9])(?<![\w?$:.+%\\-][0-9])[0-9]*+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?
+         ))""",
     re.X,
 )
 # Absolute IRIs that resolution leaves unchanged, and literals whose canonical form is known.
@@ -74,12 +78,13 @@ _INSTANT = re.compile(
 
 
 class Lifted(NamedTuple):
-    """skeleton: the text, with a mark for the kind of each constant; terms: the constants, canonical; empty if the
-    skeleton was not wanted."""
+    """skeleton: the text, with a mark for the kind of each constant; raws: the constants as written; terms: the same,
+    canonical; none if the skeleton was not wanted."""
 
     prologue: str
     skeleton: str
     terms: list[Term]
+    raws: Sequence[str]
 
 
 # Constant as written -> its mark in the skeleton, and its canonical term.
@@ -116,6 +121,7 @@ class Lifter:
             known = self.known[prologue] = {}
         terms: list[Any] = []
         missing: list[tuple[int, str]] = []
+        raws = pieces[1::2]
         for index in range(1, len(pieces), 2):
             raw = pieces[index]
             entry: tuple[str, Any] | None = known.get(raw)
@@ -126,10 +132,10 @@ class Lifter:
             terms.append(term)
         skeleton = "".join(pieces)
         if wanted is not None and skeleton not in wanted:
-            return Lifted(prologue, skeleton, [])
+            return Lifted(prologue, skeleton, [], raws)
         for number, raw in missing:
             terms[number] = self.entry(prologue, raw, known)[1]
-        return Lifted(prologue, skeleton, terms)
+        return Lifted(prologue, skeleton, terms, raws)
 
     def entry(self, prologue: str, raw: str, known: Known) -> tuple[str, Term]:
         """The kind and the canonical term of a constant that is not in `known`, which gets it."""
@@ -144,6 +150,16 @@ class Lifter:
             self._size = 1
         entry = known[raw] = (kind, term)
         return entry
+
+
+def outline(text: str) -> tuple[str, Sequence[str]]:
+    """(skeleton, constants as written) of a text of any length."""
+    found = _PROLOGUE.match(text)
+    assert found is not None
+    pieces = _CONSTANT.split(text[found.end() :])
+    raws = pieces[1::2]
+    pieces[1::2] = map(kind_of, raws)
+    return "".join(pieces), raws
 
 
 # The marks of constants in a skeleton, by kind. The grammar allows all constants of a kind in the same places.
@@ -201,6 +217,16 @@ def _namespaces(prologue: str) -> dict[str, str]:
         return {}
     found = _EACH_PREFIX.findall(prologue)
     return dict(found) if all(_plain(f"<{namespace}x>") for _, namespace in found) else {}
+
+
+def usual_iri(raw: str) -> bool:
+    """Whether it is an absolute IRI as the store has it, and can be nothing else."""
+    return _PLAIN_IRI.fullmatch(raw) is not None
+
+
+def usual_prologue(prologue: str) -> bool:
+    """Whether the store accepts each declaration, and there are no others than prefixes."""
+    return not prologue.strip() or bool(_namespaces(prologue))
 
 
 def is_canonical(literal: Term) -> bool:

@@ -25,8 +25,8 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.slices import LONG, Slices, distinct, sliced
 from lamplighter.engine.sparql.clock_function import TimedText, at
+from lamplighter.engine.sparql.plain_updates import VARIABLE, plain_modification
 from lamplighter.engine.sparql.requests import (
-    VARIABLE,
     GraphOperation,
     ModifyOperation,
     Operation,
@@ -36,6 +36,7 @@ from lamplighter.engine.sparql.requests import (
     parse_update,
     template,
 )
+from lamplighter.engine.sparql.skeletons import Lifted
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.term_bounds import check_quads, check_term
 from lamplighter.engine.terms import Binding, Quad, Term, is_blank, is_iri
@@ -119,6 +120,27 @@ Resolved = QuadData | Modification | GraphOperation
 def resolved(text: str) -> list[Resolved]:
     """The operations of a request. Raises RequestSyntaxError, UnsupportedRequestError, LimitExceededError."""
     return [_resolved(operation) for operation in parse_update(text)]
+
+
+def plain_resolved(text: str, lifted: Lifted | None) -> list[Resolved] | None:
+    """The operation of a DELETE/INSERT WHERE of usual spelling, None for any other text. Its WHERE is checked when it
+    is evaluated."""
+    found = plain_modification(text, (lifted.skeleton, lifted.raws) if lifted else None)
+    if found is None:
+        return None
+    with_graph = found.with_graph
+    return [
+        Modification(
+            found.deletes,
+            found.inserts,
+            found.variables,
+            (_select(found.prologue, found.variables, found.where),),
+            with_graph is not None,
+            with_graph,
+            None if with_graph is None else (with_graph,),
+            None,
+        )
+    ]
 
 
 def _resolved(operation: Operation) -> Resolved:
@@ -282,10 +304,14 @@ def _chosen(
 
 def _solutions_query(operation: ModifyOperation, variables: Sequence[str]) -> TimedText:
     """The SELECT query for the solutions of an operation's WHERE, with the variables of its templates."""
-    # Without variables the number of solutions still matters: each has blank nodes of its own.
-    projection = " ".join(f"?{name}" for name in variables) or "*"
     first, *rest = operation.where
-    return (f"{operation.prologue} SELECT {projection} WHERE {first}", *rest)
+    return (_select(operation.prologue, variables, first), *rest)
+
+
+def _select(prologue: str, variables: Sequence[str], where: str) -> str:
+    # Without variables the number of solutions still matters: each has blank nodes of its own.
+    projection = " ".join([f"?{name}" for name in variables]) or "*"
+    return f"{prologue} SELECT {projection} WHERE {where}"
 
 
 def _instances(

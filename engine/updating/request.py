@@ -9,11 +9,11 @@ import msgspec
 
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.delta import QuadDelta
-from lamplighter.engine.errors import RequestError
+from lamplighter.engine.errors import RequestError, RequestSyntaxError
 from lamplighter.engine.sparql.clock_function import EPOCH, at
 from lamplighter.engine.sparql.requests import GraphOperation, QuadData
 from lamplighter.engine.sparql.skeletons import TEXT_MAX
-from lamplighter.engine.updating.by_store import Modification, Resolved, UsingGraphs, check_access
+from lamplighter.engine.updating.by_store import Modification, Resolved, UsingGraphs, check_access, plain_resolved
 from lamplighter.engine.updating.updates import UNKNOWN, Found, Updates
 from lamplighter.engine.work import PlanExceededError, TooMuchWork
 
@@ -110,8 +110,18 @@ class Request(msgspec.Struct, eq=False):
                 self._found = UNKNOWN  # other requests of its shape keep the plan
                 if self.tried_first:
                     raise PlanExceededError(f"the update needs {error}") from error
-        operations = self._parsed()
-        delta = updates.by_store(operations, self.using, access, now)
+        operations = self.operations
+        if operations is None and not self.parts and not self.large:
+            operations = plain_resolved(self.text, None if unplanned is None else unplanned.lifted)
+        checked = operations is None or operations is self.operations
+        operations = operations or self._parsed()
+        try:
+            delta = updates.by_store(operations, self.using, access, now)
+        except RequestSyntaxError:
+            if not checked:
+                self._parsed()  # has the place of the error
+            raise
+        self.operations = operations
         if unplanned is not None:
             updates.plans.occurred(unplanned, data=all(isinstance(operation, QuadData) for operation in operations))
         return delta

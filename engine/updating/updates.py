@@ -46,7 +46,7 @@ SERVED_MIN = 16
 class Unplanned(NamedTuple):
     """A text without a plan, which may become a frequent one. key: its fixed constants, hashed; 0 if not known."""
 
-    skeleton: str
+    lifted: Lifted
     key: int
 
 
@@ -107,14 +107,14 @@ class UpdatePlans:
             return UNKNOWN
         shape = self._shapes.get(lifted.skeleton)
         if shape is None or shape.waiting:
-            return None, [], Unplanned(lifted.skeleton, 0)
+            return None, lifted.terms, Unplanned(lifted, 0)
         key = None if shape.fixed is None else tuple([lifted.terms[number] for number in shape.fixed])
         if key is not None and key in shape.plans:
             found = shape.plans[key]
         elif key is None or hash(key) in shape.seen:
             found = self._compile(text, lifted, shape)
         else:
-            return None, [], Unplanned(lifted.skeleton, hash(key))
+            return None, [], Unplanned(lifted, hash(key))
         if found is not None:
             found.served += 1
             if found.served >= SERVED_MIN:
@@ -124,9 +124,10 @@ class UpdatePlans:
     def occurred(self, text: Unplanned, *, data: bool) -> None:
         """Counts a text that the store has accepted; one of the next with its skeleton is compiled. data: whether it
         has no WHERE."""
-        shape = self._shapes.get(text.skeleton)
+        skeleton = text.lifted.skeleton
+        shape = self._shapes.get(skeleton)
         if shape is None:
-            self._remember(text.skeleton, _UpdateShape((DATA_WITHOUT_PLAN if data else WITHOUT_PLAN) - 1))
+            self._remember(skeleton, _UpdateShape((DATA_WITHOUT_PLAN if data else WITHOUT_PLAN) - 1))
         elif shape.waiting:
             shape.waiting -= 1
         else:

@@ -1,15 +1,21 @@
-"""Data that is read without the store's parser: what is read is what the store reads, and usual texts are read."""
+"""Updates that are read without the store's parser: what is read is what the store reads, and usual texts are read."""
 
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import pyoxigraph as ox
 import pytest
 
 from lamplighter.engine import Engine
-from lamplighter.engine.sparql.plain_data import plain_data
-from lamplighter.engine.sparql.requests import data_quads, parse_update
+from lamplighter.engine.access import FULL
+from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.sparql.plain_updates import plain_data, plain_modification
+from lamplighter.engine.sparql.requests import canonical, data_quads, parse_update
+from lamplighter.engine.sparql.skeletons import Lifter
+from lamplighter.engine.updating.request import Request
+from lamplighter.engine.updating.updates import UpdatePlans
 from tests.support.tables import each_row
 
 PREFIX = "PREFIX : <urn:x:> PREFIX xsd: <http://www.w3.org/2001/XMLSchema#>\n"
@@ -151,3 +157,84 @@ def test_data_of_a_new_shape_asks_for_no_terms_twice() -> None:
     with Engine() as engine:
         engine.update("INSERT DATA { <a:s> <a:p> 'x' , <a:o> }")
         assert not engine._updates.plans._lifter.known[""], "terms of a shape that nobody has seen are not kept"
+
+
+# --- DELETE/INSERT WHERE ------------------------------------------------------------------------------
+
+MODIFICATIONS = [
+    "DELETE { :s :p ?o } INSERT { :s :p 1 } WHERE { :s :p ?o }",
+    "WITH :g DELETE { ?s :p ?o } INSERT { ?s :q ?o ; a :T . GRAPH :h { ?s :q 'x'@en } } WHERE { ?s :p ?o }",
+    "INSERT { :s :p ?o , ?o , ?x } WHERE { ?x :p ?o FILTER ( ?o > 1 && ?x != :y ) }",
+    "DELETE { GRAPH ?g { ?s ?p ?o } } WHERE { GRAPH ?g { ?s ?p ?o } }",
+    "INSERT { :s :p :o } WHERE { }",
+    "INSERT { ?s :v ?v } WHERE { { ?s :p ?v } UNION { ?s :q ?v } OPTIONAL { ?s :p/:q ?x } VALUES ?s { :a :b } }",
+    "insert{?s :v ?t}where{?s :p ?o BIND(STR(?o) AS ?t)}",
+    "INSERT { ?s :n ?n } WHERE { SELECT ?s (COUNT(*) AS ?n) WHERE { ?s :p ?o } GROUP BY ?s }",
+]
+OTHER_MODIFICATIONS = [
+    "DELETE { :s :p ?o } WHERE { :s :p ?o } VALUES ?o { 1 }",
+    "DELETE { :s :p ?o } WHERE { :s :p ?o } LIMIT 1",
+    "DELETE { :s :p ?o } WHERE { :s :p ?o } ; CLEAR ALL",
+    "DELETE { :s :p ?o } WHERE { :s :p ?o } }",
+    "DELETE { :s :p ?o } } WHERE { :s :p ?o }",
+    "DELETE { _:b :p ?o } WHERE { :s :p ?o }",
+    "INSERT { :s :p [] } WHERE { }",
+    "INSERT { :s :p ?x } DELETE { :s :p ?x } WHERE { :s :p ?x }",
+    "INSERT { :s :p ?x } USING :g WHERE { :s :p ?x }",
+    "INSERT { :s :p ?t } WHERE { BIND ( NOW() AS ?t ) }",
+    "INSERT { :s :p ?x } WHERE { :s :p ?x FILTER NOT EXISTS { ?x :q ?y } }",
+    "INSERT { :s :p ?x } WHERE { SERVICE :e { :s :p ?x } }",
+    "INSERT { :s :p ?x } WHERE { :s :p ?x # } ; CLEAR ALL\n }",
+    "INSERT { :s :p ?x } WHERE { :s :p ?x FILTER ( ?x <urn:a&&?y> ?z ) }",
+    "INSERT { :s :p ?x } WHERE { :s :p ?x FILTER ( !!!!!!!!!!! ?x ) }",
+    "INSERT { :s :p '''{''' } WHERE { }",
+    "INSERT { :s :p ?x } WHERE { :s :p ?x . " + ":s :p ?x . " * 128 + "}",
+    "INSERT { <urn:x-lamplighter:variable:x> :p ?x } WHERE { :s :p ?x }",
+]
+
+
+@each_row("text", MODIFICATIONS)
+def test_usual_modifications_are_read(text: str) -> None:
+    assert plain_modification(PREFIX + text) is not None
+
+
+@each_row("text", OTHER_MODIFICATIONS)
+def test_other_modifications_are_left_to_the_parser(text: str) -> None:
+    assert plain_modification(PREFIX + text) is None
+    assert plain_modification(f"BASE <http://b.example/> {text}") is None
+
+
+def _outcome(engine: Engine, text: str | Request) -> object:
+    try:
+        delta = engine.prepare(text)
+    except GatewayError as error:
+        return type(error), str(error)
+    return [sorted(map(str, part)) for part in delta]
+
+
+def test_random_modifications_do_what_the_parsed_ones_do() -> None:
+    chance = random.Random(3)
+    data = ":a :p :b , 1 , 'x' . :b :p :c ; :q 2 GRAPH :g { :a :p :d } GRAPH :h { :d :q :a }"
+    plain, parsed = (Engine(new_identifier=lambda: "n") for _ in range(2))
+    for engine in (plain, parsed):
+        engine.update(f"{PREFIX}INSERT DATA {{ {data} }}")
+    pieces = [
+        *(":a", ":p", "?s", "?p", "?o", "?g", "1", "'x'", "a", "<urn:a>", "_:b", "[]", "{", "}", "{ }", ".", ";", ","),
+        *("GRAPH :g {", "GRAPH ?g {", "OPTIONAL {", "FILTER ( ?o > 1 )", "FILTER ( ?o < 2 )", "BIND ( 1 AS ?n )", "#"),
+        *("UNION", "WHERE", "WITH :g", "VALUES ?s { :a }", "LIMIT 1", "x:y", "+", "<", "'", "SELECT * {", "MINUS {"),
+    ]
+    read = 0
+    for _ in range(1_500):
+        words = chance.choice(MODIFICATIONS).split()
+        for _ in range(chance.randint(0, 3)):
+            place = chance.randrange(len(words))
+            words[place : place + chance.randint(0, 1)] = [chance.choice(pieces)]
+        text = PREFIX + " ".join(words)
+        read += plain_modification(text) is not None
+        request = parsed.request(text)
+        with suppress(GatewayError):
+            request.check(FULL)  # it is parsed, so the other way is not tried
+        expected = _outcome(parsed, request)
+        plain._updates.plans = UpdatePlans(plain._store, plain._cts, Lifter(canonical), plain.work)
+        assert _outcome(plain, text) == expected, text
+    assert read > 300
