@@ -65,6 +65,8 @@ def distinct(members: Iterable[_Key], slices: Slices) -> dict[_Key, None]:
     found: dict[_Key, None] = {}
     rest, count = iter(members), 0
     while some := list(islice(rest, SLICE)):
+        if len(some) < SLICE and not found:
+            return dict.fromkeys(some)
         found.update(dict.fromkeys(some))
         count += len(some)
         if count > LONG:

@@ -154,7 +154,13 @@ def _terms(prologue: str, raws: Iterable[str]) -> dict[str, Term] | None:
     terms: dict[str, Term] = {}
     others: list[str] = []
     for raw in raws:
-        term = _WORDS.get(raw) or (usual_term(prologue, raw) if raw[0] not in "?$" else f"<{VARIABLE}{raw[1:]}>")
+        first = raw[0]
+        if first == "<":
+            term = raw if usual_iri(raw) else None
+        elif first in "?$":
+            term = f"<{VARIABLE}{raw[1:]}>"
+        else:
+            term = usual_term(prologue, raw) or _WORDS.get(raw)
         if term is None:
             others.append(raw)
         else:

@@ -50,10 +50,12 @@ _CONSTANT = re.compile(
 )
 # Absolute IRIs that resolution leaves unchanged, and literals whose canonical form is known.
 _PLAIN_IRI = re.compile(
-    r"<(?:https?://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::[0-9]{1,5})?(?:/[A-Za-z0-9_~@:-][A-Za-z0-9_~@:.-]*|/)*"
-    r"|(?!http)[a-z][a-z0-9+-]*:[A-Za-z0-9_~@:-][A-Za-z0-9_~@:.-]*(?:/[A-Za-z0-9_~@:-][A-Za-z0-9_~@:.-]*|/)*)"
-    r"(?:\#[A-Za-z0-9_.-]*)?>"
+    r"<(?:https?://[A-Za-z0-9-]++(?:\.[A-Za-z0-9-]++)*+(?::[0-9]{1,5}+)?"
+    r"|(?!http)[a-z][a-z0-9+-]*+:[A-Za-z0-9_~@:-][A-Za-z0-9_~@:.-]*+)"
+    r"(?:/(?!\.)[A-Za-z0-9_~@:.-]*+)*+(?:\#[A-Za-z0-9_.-]*+)?>"
 )
+# Whether it is an absolute IRI as the store has it, and can be nothing else.
+usual_iri = _PLAIN_IRI.fullmatch
 # Declarations of prefixes of which the store accepts each; a prologue of nothing else.
 SPACE = r"[\x20\t\r\n]"
 _PREFIX = rf"PREFIX{SPACE}++((?:[A-Za-z][A-Za-z0-9_-]*+)?):{SPACE}*+<([^<>\"{{}}|^`\\\s]*+)>{SPACE}*+"
@@ -119,23 +121,13 @@ class Lifter:
             if len(self.known) >= PROLOGUES_MAX:
                 self.known.clear()
             known = self.known[prologue] = {}
-        terms: list[Any] = []
-        missing: list[tuple[int, str]] = []
         raws = pieces[1::2]
-        for index in range(1, len(pieces), 2):
-            raw = pieces[index]
-            entry: tuple[str, Any] | None = known.get(raw)
-            if entry is None:
-                missing.append((len(terms), raw))
-                entry = kind_of(raw), None
-            pieces[index], term = entry
-            terms.append(term)
+        pieces[1::2] = [IRI if raw[0] == "<" else known[raw][0] if raw in known else kind_of(raw) for raw in raws]
         skeleton = "".join(pieces)
         if wanted is not None and skeleton not in wanted:
             return Lifted(prologue, skeleton, [], raws)
-        for number, raw in missing:
-            terms[number] = self.entry(prologue, raw, known)[1]
-        return Lifted(prologue, skeleton, terms, raws)
+        entry = self.entry
+        return Lifted(prologue, skeleton, [(known.get(raw) or entry(prologue, raw, known))[1] for raw in raws], raws)
 
     def entry(self, prologue: str, raw: str, known: Known) -> tuple[str, Term]:
         """The kind and the canonical term of a constant that is not in `known`, which gets it."""
@@ -217,11 +209,6 @@ def _namespaces(prologue: str) -> dict[str, str]:
         return {}
     found = _EACH_PREFIX.findall(prologue)
     return dict(found) if all(_plain(f"<{namespace}x>") for _, namespace in found) else {}
-
-
-def usual_iri(raw: str) -> bool:
-    """Whether it is an absolute IRI as the store has it, and can be nothing else."""
-    return _PLAIN_IRI.fullmatch(raw) is not None
 
 
 def usual_prologue(prologue: str) -> bool:

@@ -25,7 +25,7 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.slices import LONG, Slices, distinct, sliced
 from lamplighter.engine.sparql.clock_function import TimedText, at
-from lamplighter.engine.sparql.plain_updates import VARIABLE, plain_modification
+from lamplighter.engine.sparql.plain_updates import VARIABLE, plain_data, plain_modification
 from lamplighter.engine.sparql.requests import (
     GraphOperation,
     ModifyOperation,
@@ -41,6 +41,8 @@ from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.term_bounds import check_quads, check_term
 from lamplighter.engine.terms import Binding, Quad, Term, is_blank, is_iri
 
+# Beginnings of what is another term in each solution: variables, new blank nodes, triple terms.
+_CHANGING = (f"<{VARIABLE}", "_:", "<<(")
 _PLACEHOLDER = re.compile(rf"<{re.escape(VARIABLE)}([^>]*)>|_:[^\s<>]+")
 
 
@@ -123,8 +125,10 @@ def resolved(text: str) -> list[Resolved]:
 
 
 def plain_resolved(text: str, lifted: Lifted | None) -> list[Resolved] | None:
-    """The operation of a DELETE/INSERT WHERE of usual spelling, None for any other text. Its WHERE is checked when it
-    is evaluated."""
+    """The operation of a text of usual spelling, None for any other. A WHERE is checked when it is evaluated."""
+    data = plain_data(text)
+    if data is not None:
+        return [QuadData(*data)]
     found = plain_modification(text, (lifted.skeleton, lifted.raws) if lifted else None)
     if found is None:
         return None
@@ -226,20 +230,25 @@ def _delta(context: _Context, deletes: Iterable[Quad], inserts: Iterable[Quad], 
         check_term(name, store.term_bytes_max)
     # Each quad is checked as it is made, since all of them together may take far more memory than allowed.
     asked_inserts, asked_deletes = (
-        distinct(check_quads(quads, store.term_bytes_max), slices) for quads in (inserts, deletes)
+        distinct(check_quads(quads, store.term_bytes_max), slices) if quads else {} for quads in (inserts, deletes)
     )
     if not write.every:  # before the lookups, so that a refusal reveals nothing about the dataset
         write.check((*graphs, *(quad.g for quad in asked_inserts), *(quad.g for quad in asked_deletes)), "write")
     removed: list[Quad] = []
     added: list[Quad] = []
     kept: list[Quad] = []
-    for wanted in sliced(list(asked_inserts), slices):
-        for quad, there in zip(wanted, store.contains(wanted), strict=True):
-            (kept if there else added).append(quad)
-    for some in sliced(list(asked_deletes), slices):
-        # SPARQL 1.1 Update, 3.1.3: the deletion comes first, so what is inserted too stays.
-        unwanted = [quad for quad in some if quad not in asked_inserts]
-        removed += [quad for quad, there in zip(unwanted, store.contains(unwanted), strict=True) if there]
+    # SPARQL 1.1 Update, 3.1.3: the deletion comes first, so what is inserted too stays.
+    unwanted = list(asked_deletes)
+    if asked_inserts:
+        unwanted = [quad for some in sliced(unwanted, slices) for quad in some if quad not in asked_inserts]
+    left = len(asked_inserts)
+    for some in sliced([*asked_inserts, *unwanted], slices):
+        for quad, there in zip(some, store.contains(some), strict=True):
+            if left > 0:
+                left -= 1
+                (kept if there else added).append(quad)
+            elif there:
+                removed.append(quad)
     names = dict.fromkeys([*graphs, *(quad.g for quad in added if quad.g is not None)])
     return QuadDelta(
         removed=tuple(removed),
@@ -322,19 +331,28 @@ def _instances(
     new_blank_node: Callable[[], Term],
 ) -> Iterable[Quad]:
     """The quads of a template for all solutions, without those that have an unbound or misplaced term."""
-    if not patterns:
-        return
+    # Most parts of a template are constants, which the parser has checked: only the others are looked at for each row.
+    templates = [
+        (
+            pattern if pattern.g is not None or with_graph is None else pattern._replace(g=with_graph),
+            [place for place, part in enumerate(pattern) if part is not None and part.startswith(_CHANGING)],
+        )
+        for pattern in patterns
+    ]
     for row in solutions:
         values: dict[str, Term | None] = dict(zip(variables, row, strict=False))
         fresh: dict[Term, Term] = {}
-        for pattern in patterns:
-            terms = [None if part is None else _instance(part, values, fresh, new_blank_node) for part in pattern]
+        for pattern, places in templates:
+            if not places:
+                yield pattern
+                continue
+            terms = list(pattern)
+            for place in places:
+                terms[place] = _instance(terms[place] or "", values, fresh, new_blank_node)
             s, p, o, g = terms
             # An incomplete or impossible triple is left out, the others are made (SPARQL 1.1 Update, 3.1.3).
-            if s is None or p is None or o is None or (pattern.g is not None and g is None):
+            if s is None or p is None or o is None or (g is None and pattern.g is not None):
                 continue
-            if pattern.g is None:
-                g = with_graph
             if not is_iri(p) or not (is_iri(s) or is_blank(s)) or (g is not None and not (is_iri(g) or is_blank(g))):
                 continue
             yield Quad(s, p, o, g)
@@ -343,7 +361,7 @@ def _instances(
 def _instance(
     part: Term, values: dict[str, Term | None], fresh: dict[Term, Term], new_blank_node: Callable[[], Term]
 ) -> Term | None:
-    if part.startswith(f"<{VARIABLE}"):
+    if part.startswith(_CHANGING[0]):
         return values.get(part[len(VARIABLE) + 1 : -1])
     if is_blank(part):
         if part not in fresh:
