@@ -166,7 +166,7 @@ def _terms(prologue: str, raws: Iterable[str]) -> dict[str, Term] | None:
         else:
             terms[raw] = term
     if not others:
-        return terms
+        return terms if usual_prologue(prologue) else None  # nothing else checks the declarations
     # All of them at once: each call costs as much as several constants.
     scratch = ox.Store()
     names = [f"n:{number}" for number in range(len(others))]

@@ -50,9 +50,9 @@ _CONSTANT = re.compile(
 )
 # Absolute IRIs that resolution leaves unchanged, and literals whose canonical form is known.
 _PLAIN_IRI = re.compile(
-    r"<(?:https?://[A-Za-z0-9-]++(?:\.[A-Za-z0-9-]++)*+(?::[0-9]{1,5}+)?"
+    r"<(?:https?://[A-Za-z0-9-]++(?:\.[A-Za-z0-9-]++|(?!))*+(?::[0-9]{1,5}+)?"
     r"|(?!http)[a-z][a-z0-9+-]*+:[A-Za-z0-9_~@:-][A-Za-z0-9_~@:.-]*+)"
-    r"(?:/(?!\.)[A-Za-z0-9_~@:.-]*+)*+(?:\#[A-Za-z0-9_.-]*+)?>"
+    r"(?:/(?!\.)[A-Za-z0-9_~@:.-]*+|(?!))*+(?:\#[A-Za-z0-9_.-]*+)?>"
 )
 # Whether it is an absolute IRI as the store has it, and can be nothing else.
 usual_iri = _PLAIN_IRI.fullmatch

@@ -1,8 +1,9 @@
 """Update plans: functions from the constants of a request to its quad delta, one for each shape of frequent requests.
 
 A plan evaluates each WHERE over the CTS and instantiates the templates from the solutions, as
-`engine.updating.by_store` does over the store. It is compiled when a skeleton occurs for the second time, because the
-quads that it reads have to be indexed in the CTS.
+`engine.updating.by_store` does over the store. It is compiled when a skeleton occurs again with the same
+predicates, because compiling takes as long as tens of updates, and the quads that it reads have to be indexed in the
+CTS.
 """
 
 from __future__ import annotations

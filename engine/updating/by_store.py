@@ -57,13 +57,16 @@ class UsingGraphs:
         return bool(self.default or self.named)
 
 
+NO_GRAPHS = UsingGraphs()
+
+
 def quad_delta(
     operations: Sequence[Resolved],
     store: QuadStore,
     *,
     now: datetime,
     new_blank_node: Callable[[], Term],
-    using: UsingGraphs = UsingGraphs(),  # frozen
+    using: UsingGraphs = NO_GRAPHS,
     access: Access = FULL,
     quads_max: int = DELTA_QUADS_MAX,
     slices: Slices = Slices(),  # noqa: B008 - it has no state

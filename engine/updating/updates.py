@@ -22,7 +22,7 @@ from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Term
 from lamplighter.engine.updating.by_plan import UpdatePlan
-from lamplighter.engine.updating.by_store import Resolved, UsingGraphs, quad_delta, resolved
+from lamplighter.engine.updating.by_store import NO_GRAPHS, Resolved, UsingGraphs, quad_delta, resolved
 from lamplighter.engine.work import Work
 
 # Shapes in the cache; the least recently used one is evicted first.
@@ -236,7 +236,7 @@ class Updates:
             self.store,
             now=(self._clock() if now is None else now).astimezone(UTC),
             new_blank_node=self.new_blank_node,
-            using=using or UsingGraphs(),
+            using=using or NO_GRAPHS,
             access=access,
             quads_max=self.quads_max,
             slices=self.work.slices,
