@@ -15,7 +15,16 @@ import pyoxigraph as ox
 from lamplighter.engine.sparql.clock_function import may_call
 from lamplighter.engine.sparql.lexer import AFTER_NAME
 from lamplighter.engine.sparql.limits import CONDITIONS_MAX, NEGATIONS_MAX, NESTING_MAX, PATTERNS_MAX, TOKENS_MAX
-from lamplighter.engine.sparql.skeletons import IRI, PREFIXES, SPACE, outline, usual_iri, usual_prologue, usual_term
+from lamplighter.engine.sparql.skeletons import (
+    IRI,
+    PREFIXES,
+    SPACE,
+    Lifted,
+    outline,
+    usual_iri,
+    usual_prologue,
+    usual_term,
+)
 from lamplighter.engine.sparql.triples import RDF_TYPE
 from lamplighter.engine.store.quad_store import term_text
 from lamplighter.engine.terms import XSD, Quad, Term
@@ -60,6 +69,12 @@ _ENDS = {
     ",": (",", 0),
     **{head + end: (".", end.count("}")) for head in ("", ".", ";", ";.") for end in ("}", "}.", "}}", "}.}")},
 }
+# The skeleton of triples that have a subject each.
+_TRIPLES = re.compile(
+    rf"(?P<verb>INSERT|DELETE){SPACE}++DATA{SPACE}*+\{{{SPACE}*+"
+    rf"(?:{IRI}{SPACE}++{IRI}{SPACE}++\x01[istnd]\x01{SPACE}*+(?:\.(?=[\x20\t\r\n}}]){SPACE}*+|(?=\}})))+\}}{SPACE}*+",
+    re.I | re.A,
+)
 _WORDS = {"a": RDF_TYPE, **{word: f'"{word}"^^<{XSD}boolean>' for word in ("true", "false")}}
 
 # From the first sign of the text to the brace of its data.
@@ -74,11 +89,21 @@ class PlainData(NamedTuple):
     graphs: list[Term]
 
 
-def plain_data(text: str) -> PlainData | None:
-    """The quads of a text that is one INSERT DATA or DELETE DATA of usual spelling, None for any other text.
+def plain_data(text: str, lifted: Lifted | None = None) -> PlainData | None:
+    """The quads of a text that is one INSERT DATA or DELETE DATA of usual spelling, None for any other text. lifted: of
+    this text, if it is known.
 
     Takes time linear in the length of any text. Raises nothing.
     """
+    triples = _TRIPLES.fullmatch(lifted.skeleton) if lifted is not None else None
+    if lifted is not None and triples is not None:
+        raws = lifted.raws
+        terms = _terms(lifted.prologue, dict.fromkeys(raws))
+        if terms is None or not usual_prologue(lifted.prologue):
+            return None
+        found = [terms[raw] for raw in raws]
+        columns = zip(found[::3], found[1::3], found[2::3], strict=True)
+        return PlainData(triples["verb"][0] in "Dd", [_new(Quad, (s, p, o, None)) for s, p, o in columns], [])
     head = _DATA_HEAD.match(text)
     if head is None:
         return None

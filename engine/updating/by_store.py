@@ -129,7 +129,7 @@ def resolved(text: str) -> list[Resolved]:
 
 def plain_resolved(text: str, lifted: Lifted | None) -> list[Resolved] | None:
     """The operation of a text of usual spelling, None for any other. A WHERE is checked when it is evaluated."""
-    data = plain_data(text)
+    data = plain_data(text, lifted)
     if data is not None:
         return [QuadData(*data)]
     found = plain_modification(text, (lifted.skeleton, lifted.raws) if lifted else None)

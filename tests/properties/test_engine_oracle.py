@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamplighter.engine import Engine
+from lamplighter.engine.updating import updates
 from tests.properties.comparison import Comparison, Follower, Tally, rows_of, run_cases
 from tests.properties.sparql_texts import NAMESPACE, Case, Step, Writer, cases, drawn, requests, spelled
 from tests.support.amounts import AMOUNTS, Amounts
@@ -36,6 +37,12 @@ TOO_COSTLY_MAX, TOO_LARGE_MAX = 2, 10
 """Subscriptions of a part whose first result needs more work than is allowed, and cases that are ended early: in few
 cases unconnected patterns match so much."""
 PREFIX = f"PREFIX : <{NAMESPACE}> "
+
+
+@pytest.fixture(autouse=True)
+def early_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cases are short: data gets its plan as early as other updates."""
+    monkeypatch.setattr(updates, "DATA_WITHOUT_PLAN", 1)
 
 
 @pytest.mark.parametrize(

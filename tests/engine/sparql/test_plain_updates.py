@@ -73,14 +73,17 @@ OTHER = [
 
 
 def check(text: str) -> bool:
-    """Whether a text is read; if so, as the store reads it, which accepts it."""
-    found = plain_data(text)
-    if found is None:
-        return False
-    ox.Store().update(text)
-    quads, graphs = data_quads(PREFIX, text[text.index("{") :])
-    assert (set(found.quads), set(found.graphs)) == (set(quads), set(graphs)), text
-    return True
+    """Whether a text is read; if so, as the store reads it, which accepts it. With and without its skeleton."""
+    lifted = None
+    with suppress(ValueError):
+        lifted = Lifter(canonical).lift(text, ())
+    results = [plain_data(text), plain_data(text, lifted)]
+    for found in results:
+        if found is not None:
+            ox.Store().update(text)
+            quads, graphs = data_quads(PREFIX, text[text.index("{") :])
+            assert (set(found.quads), set(found.graphs)) == (set(quads), set(graphs)), text
+    return None not in results
 
 
 @each_row("data", USUAL)
