@@ -20,6 +20,7 @@ from lamplighter.engine.protocol.jsap import parse
 from lamplighter.engine.sparql.clauses import listed_variables, parts
 from lamplighter.engine.sparql.forced_bindings import bind
 from lamplighter.engine.sparql.lexer import tokens
+from lamplighter.engine.sparql.plain_updates import plain_data, plain_modification
 from lamplighter.engine.sparql.requests import parse_query, parse_update, query_outline
 from lamplighter.engine.sparql.skeletons import TEXT_MAX, Lifter
 from lamplighter.engine.terms import Term
@@ -101,6 +102,11 @@ def asked(text: str) -> None:
             ask(text)
 
 
+def plain(text: str) -> None:
+    plain_data(text)
+    plain_modification(text)
+
+
 def times(text: str) -> None:
     for read in (delay_us, at_moment):
         for beginning in ("", "P", "PT", "2030-01-01T08:00:00."):
@@ -113,6 +119,7 @@ ENTRANCES: dict[str, tuple[Callable[[str], object], list[str], list[str], int]] 
     "tokens": (drained, BEGINNINGS, TOKENS, 2_000_000),
     "constants": (lifted, ["", '"', "<", "?"], TOKENS, TEXT_MAX),
     "edits": (edited, ["", '"', "SELECT * { "], TOKENS, 1_000_000),
+    "plain updates": (plain, ["INSERT DATA { ", "DELETE { ", "INSERT { } WHERE { "], TOKENS + PHRASES, TEXT_MAX),
     "requests": (asked, REQUESTS, TOKENS + PHRASES, 1_000_000),
     "relative IRIs": (_RELATIVE.search, ["", "<", "<a"], TOKENS, 4_000_000),
     "messages": (messages, ["", "{", '"'], [*TOKENS, '{"a":', "{},", '{"sparql":"a"},', "9e9"], 200_000),
