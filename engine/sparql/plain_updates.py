@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import pyoxigraph as ox
 
+from lamplighter.engine.slices import uncollected
 from lamplighter.engine.sparql.clock_function import may_call
 from lamplighter.engine.sparql.lexer import AFTER_NAME
 from lamplighter.engine.sparql.limits import CONDITIONS_MAX, NEGATIONS_MAX, NESTING_MAX, PATTERNS_MAX, TOKENS_MAX
@@ -19,6 +21,7 @@ from lamplighter.engine.sparql.skeletons import (
     IRI,
     PREFIXES,
     SPACE,
+    TEXT_MAX,
     Lifted,
     outline,
     usual_iri,
@@ -107,12 +110,16 @@ def plain_data(text: str, lifted: Lifted | None = None) -> PlainData | None:
     head = _DATA_HEAD.match(text)
     if head is None:
         return None
-    block = _Block(_DATA, text[head.end() :])
-    if block.rest or (terms := _terms(head[1], block.raws())) is None:
-        return None
-    quads = block.quads(terms)
-    if quads is None:
-        return None
+    # All of these strings and tuples stay.
+    with uncollected() if len(text) > TEXT_MAX else nullcontext():
+        block = _Block(_DATA, text[head.end() :])
+        if block.rest or (terms := _terms(head[1], block.raws())) is None:
+            return None
+        quads = block.quads(terms)
+        if quads is None:
+            return None
+        if len(text) > TEXT_MAX:
+            quads = list(dict.fromkeys(quads))  # a million equal ones would be sent between processes
     return PlainData(
         head["verb"][0] in "Dd", quads, list(dict.fromkeys([terms[name] for name in block.graphs if name]))
     )

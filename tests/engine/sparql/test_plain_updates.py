@@ -13,7 +13,7 @@ from lamplighter.engine.access import FULL
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.sparql.plain_updates import plain_data, plain_modification
 from lamplighter.engine.sparql.requests import canonical, data_quads, parse_update
-from lamplighter.engine.sparql.skeletons import Lifter
+from lamplighter.engine.sparql.skeletons import TEXT_MAX, Lifter
 from lamplighter.engine.updating.request import Request
 from lamplighter.engine.updating.updates import UpdatePlans
 from tests.support.tables import each_row
@@ -244,3 +244,8 @@ def test_random_modifications_do_what_the_parsed_ones_do() -> None:
         plain._updates.plans = UpdatePlans(plain._store, plain._cts, Lifter(canonical), plain.work)
         assert _outcome(plain, text) == expected, text
     assert read > 300
+
+
+def test_equal_quads_of_a_long_text_are_one() -> None:
+    found = plain_data(f"{PREFIX}INSERT DATA {{ :s :p {' , '.join([':a'] * TEXT_MAX)} , :b }}")
+    assert found is not None and [quad.o for quad in found.quads] == ["<urn:x:a>", "<urn:x:b>"]
