@@ -54,11 +54,10 @@ def _statement(named: str) -> re.Pattern[str]:
     The last takes all of the rest, so that the expression is not tried at each of its signs. named: an IRI.
     """
     return re.compile(
-        rf"{SPACE}*+(?:"
         rf"(?:{_GRAPH}(?:{SPACE}++|(?=<))({named}){SPACE}*+\{{{SPACE}*+)?"
         rf"(?:(?:({named}){SPACE}*+)?({named}|a{AFTER_NAME}){SPACE}*+)?({named}|{_LITERAL}){SPACE}*+"
         rf"((?:[.;,}}]{SPACE}*+)++|(?={_GRAPH}[\x20\t\r\n<]))"
-        r"|(.++))",
+        r"|(.++)",
         re.A | re.S,
     )
 
@@ -81,7 +80,7 @@ _TRIPLES = re.compile(
 _WORDS = {"a": RDF_TYPE, **{word: f'"{word}"^^<{XSD}boolean>' for word in ("true", "false")}}
 
 # From the first sign of the text to the brace of its data.
-_DATA_HEAD = re.compile(rf"({PREFIXES})(?P<verb>INSERT|DELETE){SPACE}++DATA{SPACE}*+\{{", re.I | re.A)
+_DATA_HEAD = re.compile(rf"({PREFIXES})(?P<verb>INSERT|DELETE){SPACE}++DATA{SPACE}*+\{{{SPACE}*+", re.I | re.A)
 
 
 class PlainData(NamedTuple):
@@ -217,10 +216,10 @@ def _terms(prologue: str, raws: Iterable[str]) -> dict[str, Term] | None:
 # --- DELETE/INSERT WHERE ----------------------------------------------------------------------------
 
 _MODIFY_HEAD = re.compile(
-    rf"({PREFIXES})(?:WITH(?:{SPACE}++|(?=<))(?P<graph>{_NAMED}){SPACE}*+)?(?P<verb>DELETE|INSERT){SPACE}*+\{{",
+    rf"({PREFIXES})(?:WITH(?:{SPACE}++|(?=<))(?P<graph>{_NAMED}){SPACE}*+)?(?P<verb>DELETE|INSERT){SPACE}*+\{{{SPACE}*+",
     re.I | re.A,
 )
-_INSERT = re.compile(rf"INSERT{SPACE}*+\{{", re.I | re.A)
+_INSERT = re.compile(rf"INSERT{SPACE}*+\{{{SPACE}*+", re.I | re.A)
 _WHERE = re.compile(rf"WHERE{SPACE}*+(?=\{{)", re.I | re.A)
 # A skeleton whose strings, comments, IRIs and braces are certain.
 _CERTAIN = re.compile(r"(?:[\w\x20\t\r\n\x01{}().,;?$=!&|+*/>:^\[\]-]++|<=?(?=[\x20\t\r\n])|(?!))*+", re.A)
