@@ -458,6 +458,7 @@ async def test_a_plan_follows_a_first_result_that_is_too_much_work_for_it(
         [found] = runner.figures.subscriptions(10)["subscriptions"]
         assert found["spuid"] == spuid and found["class"] != "re-evaluated"
         monkeypatch.undo()
+        runner._engine.work.allow(1000)  # in units of now
         await update(runner, "INSERT DATA { <http://s1> <http://p> <http://s2> }")
         assert ear.told == [0, 1]
 
