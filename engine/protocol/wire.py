@@ -39,7 +39,7 @@ from lamplighter.engine.errors import (
     SubscribeMemberError,
     UnsupportedRequestError,
 )
-from lamplighter.engine.slices import LONG
+from lamplighter.engine.slices import LONG, Slices, sliced
 from lamplighter.engine.terms import Bag, Binding, Term, iri, term_to_json
 
 
@@ -215,6 +215,7 @@ FEW_VALUES = 50
 LONG_CHARACTERS = 500_000
 # Values that are serialized at a time, in some milliseconds; so many characters of a long term count as one.
 PART_VALUES, _CHARACTERS_PER_VALUE = 1_000, 250
+_AT_ONCE = Slices()  # it has no state
 # Stands for results in a message. JSON has no such character.
 _PLACE = b"\0"
 # Bytes of a value besides its term, about.
@@ -347,6 +348,7 @@ class Results:
         self._members: bytes | None = None  # no cached_property, as in `Bag`
         self._long: bool | None = None
         self._size = 0
+        self._characters: int | None = None
         self._parts: list[bytes] = []  # of a long text, as far as it is written
         self._left: Iterator[bytes] | None = None
 
@@ -390,8 +392,14 @@ class Results:
         if not self._size:  # it stays the same, since it is counted by those who keep it
             bags = self.added, self.removed
             values = sum(len(bag.rows) * len(bag.variables) for bag in bags)
-            self._size = sum(map(characters, bags)) + values * _VALUE_BYTES
+            self._size = self.characters() + values * _VALUE_BYTES
         return self._size
+
+    def characters(self, slices: Slices = _AT_ONCE) -> int:
+        """Characters of all terms, counted at the first call, with pauses if there are many rows."""
+        if self._characters is None:
+            self._characters = characters(self.added, slices) + characters(self.removed, slices)
+        return self._characters
 
     def writing(self) -> Iterator[None]:
         """Writes a long text, a part at a time, in some milliseconds. Several may do so in turns."""
@@ -484,12 +492,16 @@ def _is_long(bag: Bag) -> bool:
     return values > LONG or characters(bag) > LONG_CHARACTERS
 
 
-def characters(bag: Bag) -> int:
-    """Characters of the terms of a bag, each as often as it is in a row."""
+def characters(bag: Bag, slices: Slices = _AT_ONCE) -> int:
+    """Characters of the terms of a bag, each as often as it is in a row, with pauses if there are many rows."""
+    return sum(map(_characters, sliced(bag.rows, slices)))
+
+
+def _characters(rows: Sequence[Binding]) -> int:
     try:
-        return sum(map(len, chain.from_iterable(bag.rows)))  # type: ignore[arg-type]
+        return sum(map(len, chain.from_iterable(rows)))  # type: ignore[arg-type]
     except TypeError:  # a variable is unbound
-        return sum(len(term) for row in bag.rows for term in row if term)
+        return sum(len(term) for row in rows for term in row if term)
 
 
 def results_text(bag: Bag) -> str:

@@ -313,7 +313,7 @@ class Subscribers:
         """
         try:
             if results.is_long:
-                self._dry_runs.check_characters("a notification", results.added, results.removed)
+                self._dry_runs.check_characters("a notification", results.characters(self._ledger.slicer))
             self._deliver(notification, results)
         except LimitExceededError as error:
             self.end_failed([Ended(notification.spuid, error)])

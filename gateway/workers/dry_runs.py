@@ -408,12 +408,13 @@ class DryRuns:
                 f"the first result has more than limits.first_result_rows_max = {self.limits.first_result_rows_max} "
                 "rows; narrow the subscription down"
             )
-        self.check_characters("the first result", first)
+        self.check_characters("the first result", characters(first))
 
-    def check_characters(self, what: str, *bags: Bag) -> None:
-        """Raises LimitExceededError for results that would be too long a text."""
+    def check_characters(self, what: str, count: int) -> None:
+        """Raises LimitExceededError for results that would be too long a text. count: of the characters of their
+        terms."""
         most = self.limits.result_characters_max
-        if sum(map(characters, bags)) > most:
+        if count > most:
             raise LimitExceededError(
                 f"{what} has more than limits.result_characters_max = {most} characters of terms, where a term counts "
                 "in each row that has it; select fewer variables, or narrow the subscription down"

@@ -46,7 +46,7 @@ from lamplighter.engine.protocol import (
     unsubscribed_message,
     updated_message,
 )
-from lamplighter.engine.slices import LONG
+from lamplighter.engine.slices import LONG, SLICE, Slices
 from lamplighter.engine.terms import Bag
 from tests.support.tables import each_row
 
@@ -341,6 +341,27 @@ def test_a_result_is_long_by_its_values_or_by_their_length(
     row = (f'"{"x" * characters}"',) * columns
     bag, nothing = Bag([f"v{number}" for number in range(columns)], [row] * rows), Bag([])
     assert Results(bag, nothing).is_long is Results(nothing, bag).is_long is long
+
+
+class CountedSlices(Slices):
+    pauses = 0
+
+    def pause(self) -> None:
+        self.pauses += 1
+
+
+def test_the_characters_of_a_long_result_are_counted_once_and_in_parts() -> None:
+    unbound = [(f"<urn:{number}>", None) for number in range(2 * LONG)]
+    results, slices = (
+        Results(Bag(["a", "b"], [("<urn:x>", '"y"')] * 3 * LONG), Bag(["a", "b"], unbound)),
+        CountedSlices(),
+    )
+    expected = 3 * LONG * 10 + sum(len(one) for one, _ in unbound)
+    assert results.characters(slices) == results.characters() == expected
+    pauses = slices.pauses
+    assert pauses > 5 * LONG // SLICE - 2
+    assert results.size > expected
+    assert results.characters(slices) == expected and slices.pauses == pauses
 
 
 def bag_of(rows: int, *, unbound: bool = False, characters: int = 3) -> Bag:
