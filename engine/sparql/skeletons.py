@@ -131,8 +131,10 @@ class Lifter:
 
     def entry(self, prologue: str, raw: str, known: Known) -> tuple[str, Term]:
         """The kind and the canonical term of a constant that is not in `known`, which gets it."""
-        kind = kind_of(raw)
-        term = usual_term(prologue, raw) or self._canonical(prologue, raw)
+        if usual_iri(raw):  # as most constants
+            kind, term = IRI, raw
+        else:
+            kind, term = kind_of(raw), usual_term(prologue, raw) or self._canonical(prologue, raw)
         if len(raw) > TERM_MAX or len(term) > CANONICAL_MAX:
             return kind, term
         self._size += 1
