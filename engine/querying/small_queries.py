@@ -25,6 +25,7 @@ from lamplighter.engine.sparql.projections import with_columns
 from lamplighter.engine.sparql.requests import QueryOutline, canonical
 from lamplighter.engine.sparql.skeletons import Lifted, Lifter
 from lamplighter.engine.sparql.text_cache import LruCache
+from lamplighter.engine.sparql.wide_joins import bounded_joins
 from lamplighter.engine.store.quad_store import QuadStore, query_native
 from lamplighter.engine.terms import Term
 
@@ -86,7 +87,8 @@ class SmallQueries:
                 if _within_limits(excerpt, reads, graphs, rows_max, len(text)):
                     scratch = ox.Store()
                     scratch.extend(reversed(excerpt.quads))  # so that its lists have the order of the store's
-                    listed = with_columns(text, reads.columns) if reads.columns else text
+                    # However few quads there are, the store may order joins for seconds.
+                    listed = bounded_joins(with_columns(text, reads.columns) if reads.columns else text)
                     return query_native(scratch, listed, default_graphs, named_graphs)
         return None
 

@@ -85,7 +85,7 @@ def outside_data(found: Iterable[Token]) -> Iterator[Token]:
     stack: list[str] = []  # the content of each open bracket: "data", "patterns", "members" or "expression"
     counts = _Counts()
     negations = triples = 0
-    values = pair = having = False
+    values = pair = having = clause = False
     before: Token | None = None
     for token in found:
         if token.kind == "data":
@@ -99,7 +99,7 @@ def outside_data(found: Iterable[Token]) -> Iterator[Token]:
             counts.add(token, word, before, place, having)
         if kind == "sign":
             if text in _OPENING:
-                opened = bracket_content(token, before, place, values)
+                opened = bracket_content(token, before, place, values, clause)
                 counts.begin(token, opened)
                 stack.append(opened)
             elif text in _CLOSING and stack:
@@ -126,13 +126,24 @@ def outside_data(found: Iterable[Token]) -> Iterator[Token]:
         having = word == "HAVING" or (having and text != "}" and word not in ("ORDER", "LIMIT"))
         # Only its variables and a brace may follow VALUES.
         values = word == "VALUES" or (values and (kind == "variable" or text in ("(", ")")))
+        if clause or kind == "word":
+            clause = is_in_clause(token, clause)
         before = token
         if kept:
             yield token
 
 
-def bracket_content(token: Token, before: Token | None, place: str, values: bool) -> str:
-    """The content of a bracket. In patterns, a list or a path follows a term; an expression does not."""
+def is_in_clause(token: Token, clause: bool) -> bool:
+    """Whether round brackets behind a token are expressions, since they are those of a projection or of a modifier.
+    clause: the same for the token before."""
+    if token.kind == "word":
+        return token.is_word("SELECT", "GROUP", "HAVING", "ORDER") or (clause and not token.is_word("WHERE"))
+    return clause and token.text not in ("{", "}")
+
+
+def bracket_content(token: Token, before: Token | None, place: str, values: bool, clause: bool) -> str:
+    """The content of a bracket. In patterns, a list or a path follows a term, a path or the end of something else; an
+    expression does not. values: whether it is of VALUES. clause: `is_in_clause` of the token before."""
     if place == "data":
         return "data"
     if token.text == "{":
@@ -143,7 +154,8 @@ def bracket_content(token: Token, before: Token | None, place: str, values: bool
         return "members"
     follows_term = before is not None and (before.kind in ("iri", "name", "variable", "blank") or before.text == "a")
     nested = before is not None and before.text in ("(", "/", "|", "^", "!", ",", ".", ";", "{")
-    return "members" if place == "patterns" and (follows_term or nested) and not values else "expression"
+    behind = before is not None and not clause and before.text in (")", "]", "}", "*", "+", "?")
+    return "members" if place == "patterns" and (follows_term or nested or behind) and not values else "expression"
 
 
 _PATTERNS = frozenset(("patterns", "members"))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.sparql.cursor import UnknownSyntaxError
 from lamplighter.engine.sparql.lexer import Token, tokens
-from lamplighter.engine.sparql.limits import bracket_content, follows_member
+from lamplighter.engine.sparql.limits import bracket_content, follows_member, is_in_clause
 from lamplighter.engine.sparql.triples import TripleParser
 
 # Triples of a run that the store orders as a whole, which takes it 35 ms.
@@ -62,8 +62,12 @@ def bounded_joins(text: str) -> str:
     """A query in parts, for the store to evaluate while others wait. Raises LimitExceededError if it would order the
     joins for too long. Queries of clients run in processes of their own, and may join more."""
     text = in_parts(text)
-    # As above: the count of signs is never too small.
-    if sum(map(text.count, (*_STEPS, "/", "{", "(", "["))) > JOINED_MAX and _most_joins(text) > JOINED_MAX:
+    # As above: the count is never too small. Members of a list, which are two triples each, begin behind white space or
+    # with such a sign.
+    count = sum(map(text.count, (*_STEPS, "/", "{", "(", "[")))
+    if "(" in text:
+        count += 2 * (len(text.split()) + sum(map(text.count, "<\"'?$+-:")))
+    if count > JOINED_MAX and _most_joins(text) > JOINED_MAX:
         raise LimitExceededError(
             f"more than {JOINED_MAX} groups, lists, blank nodes or paths are joined in one group; write plain triples "
             "with variables, or ask in several requests"
@@ -88,11 +92,11 @@ def _most_joins(text: str) -> int:
     """The most elements that are joined in one group."""
     open_ = [_Group("patterns")]
     before: Token | None = None
-    most, values = 0, False
+    most, values, clause = 0, False, False
     for token in tokens(text):
         group = open_[-1]
         if token.kind == "sign" and token.text in ("{", "[", "("):
-            content = bracket_content(token, before, group.content, values)
+            content = bracket_content(token, before, group.content, values, clause)
             if content == "members":
                 group.joins += 2
             open_.append(_Group(content, apart=before is not None and before.is_word(*_NOT_JOINED)))
@@ -113,6 +117,7 @@ def _most_joins(text: str) -> int:
         elif group.content in ("patterns", "members"):
             group.joins += token.text in (*_STEPS, "/")
         values = token.is_word("VALUES") or (values and (token.kind == "variable" or token.text in ("(", ")")))
+        clause = is_in_clause(token, clause)
         before = token
     return max(most, open_[0].joins)
 

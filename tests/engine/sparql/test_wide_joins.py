@@ -10,7 +10,9 @@ import pytest
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.sparql import wide_joins
+from lamplighter.engine.sparql.requests import parse_query
 from lamplighter.engine.sparql.wide_joins import JOINED_MAX, RUN_MAX, bounded_joins, in_parts
+from tests.support.tables import each_row
 
 STAR = " . ".join(f"?s <urn:p{number}> ?o{number}" for number in range(RUN_MAX + 2))
 
@@ -144,6 +146,41 @@ def test_joins_that_are_in_no_run_are_limited(kind: str) -> None:
     bounded_joins(f"SELECT * {{ {few} }}")
     with pytest.raises(LimitExceededError, match="joined in one group"):
         bounded_joins(f"SELECT * {{ {many} }}")
+
+
+@each_row("members", ["?o ", "1 ", "<urn:a>", "?o", "'a'", "-1", "true\n", ":a "])
+def test_the_members_of_one_list_are_limited(members: str) -> None:
+    bounded_joins(f"SELECT * {{ ?s ?p ({members * 20}) }}")
+    with pytest.raises(LimitExceededError, match="joined in one group"):
+        bounded_joins(f"SELECT * {{ ?s ?p ({members * (JOINED_MAX // 2 + 1)}) }}")
+
+
+@each_row(
+    "pattern",
+    [
+        "?s (<urn:p>) (MEMBERS)",
+        "?s (<urn:p>)* (MEMBERS)",
+        "[ <urn:q> 1 ] (<urn:p>)? (MEMBERS)",
+        "FILTER(1 < 2) (MEMBERS) <urn:p> ?o",
+        "OPTIONAL { ?s ?p ?o } (MEMBERS) <urn:p> ?o",
+        "BIND(1 AS ?one) (MEMBERS) <urn:p> ?o",
+        "VALUES ?v { 1 } (MEMBERS) <urn:p> ?o",
+        "{ SELECT (1 AS ?x) (2 AS ?y) { ?s (<urn:p>)+ (MEMBERS) } }",
+    ],
+)
+def test_a_list_is_found_behind_any_bracket(pattern: str) -> None:
+    few, many = (f"SELECT * {{ {pattern.replace('MEMBERS', '?m ' * count)} }}" for count in (8, JOINED_MAX))
+    bounded_joins(few)
+    parse_query(few)
+    for refused in (bounded_joins, parse_query):
+        with pytest.raises(LimitExceededError):
+            refused(many + " " * (refused is parse_query))
+
+
+def test_expressions_side_by_side_are_no_lists() -> None:
+    columns = " ".join(f"(STR(?s) IN (1, 2, {number}) AS ?c{number})" for number in range(40))
+    modifiers = f"GROUP BY ?s HAVING (?s > 1) (?s < 2) ORDER BY (?s) ({' + '.join(['?s'] * 40)})"
+    bounded_joins(f"SELECT {columns} {{ ?s ?p ?o }} {modifiers}")
 
 
 @pytest.mark.parametrize("kind", APART)
