@@ -22,6 +22,7 @@ Term = str
 Binding = tuple[Term | None, ...]
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
+RDF_TYPE: Term = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
 
 # Levels of nested triple terms that may enter the dataset, the outermost one included.
 TERM_DEPTH_MAX = 50

@@ -12,8 +12,7 @@ from lamplighter.engine.matching.reachability import PathPredicate
 from lamplighter.engine.matching.source_text import UNIT, Consume, Key, Scope, key_text
 from lamplighter.engine.matching.triple_joins import TripleCodegen
 from lamplighter.engine.sparql.algebra import Constant, Part, Pattern, Variable, takes_apart
-from lamplighter.engine.sparql.triples import RDF_TYPE
-from lamplighter.engine.terms import Term
+from lamplighter.engine.terms import RDF_TYPE, Term
 from lamplighter.engine.work import Meter
 
 # Limit of `JoinCodegen._rank`: a pattern below it is looked up from what is known, one above it scans a table.

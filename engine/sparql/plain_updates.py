@@ -28,9 +28,8 @@ from lamplighter.engine.sparql.skeletons import (
     usual_prologue,
     usual_term,
 )
-from lamplighter.engine.sparql.triples import RDF_TYPE
 from lamplighter.engine.store.quad_store import term_text
-from lamplighter.engine.terms import XSD, Quad, Term
+from lamplighter.engine.terms import RDF_TYPE, XSD, Quad, Term
 
 # Prefix of the IRIs that stand for a template's variables.
 VARIABLE = "urn:x-lamplighter:variable:"

@@ -36,6 +36,7 @@ from lamplighter.engine.sparql.paths import (
     steps_of,
     zero_length,
 )
+from lamplighter.engine.terms import RDF_TYPE
 
 # Parts of a text that is read here of which each makes the tree one node deeper, and paths, of which an object list has
 # one for each object. What is deeper than this or `grammar.DEPTH_MAX` is taken as a whole: those who read a tree are
@@ -43,9 +44,7 @@ from lamplighter.engine.sparql.paths import (
 LINKS_MAX = 160
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
-RDF_TYPE, RDF_FIRST, RDF_REST, RDF_NIL, RDF_REIFIES = (
-    f"<{RDF}{name}>" for name in ("type", "first", "rest", "nil", "reifies")
-)
+RDF_FIRST, RDF_REST, RDF_NIL, RDF_REIFIES = (f"<{RDF}{name}>" for name in ("first", "rest", "nil", "reifies"))
 
 
 def join_nodes(left: Node, right: Node) -> Node:
