@@ -21,6 +21,7 @@ from lamplighter.ontology.vocabulary import (
     AREA,
     COAP_RESOURCE,
     CONTROLS,
+    DESIRED_STATE,
     DEVICE,
     GATEWAY,
     HAS_FEATURE_OF_INTEREST,
@@ -48,7 +49,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^ ]*")
 QUERY = f"""\
 SELECT ?thing ?type ?label ?property ?host ?hostLabel ?room WHERE {{
   {{ VALUES ?type {{ <{DEVICE}> <{SENSOR}> <{ACTUATOR}> <{AREA}> }} ?thing <{RDF_TYPE}> ?type }}
-  UNION {{ ?thing <{COAP_RESOURCE}> ?resource BIND(<{ACTUATOR}> AS ?type) }}
+  UNION {{ ?thing <{COAP_RESOURCE}>|<{DESIRED_STATE}> ?any BIND(<{ACTUATOR}> AS ?type) }}
   OPTIONAL {{ ?thing <{RDFS_LABEL}> ?label }}
   OPTIONAL {{ ?thing <{OBSERVES}>|<{CONTROLS}>|(^<{MADE_BY_SENSOR}>/<{OBSERVED_PROPERTY}>) ?property }}
   OPTIONAL {{ ?host <{HOSTS}> ?thing ; <{RDFS_LABEL}> ?hostLabel }}
@@ -56,6 +57,8 @@ SELECT ?thing ?type ?label ?property ?host ?hostLabel ?room WHERE {{
     ?place <{RDF_TYPE}> <{AREA}> ; <{RDFS_LABEL}> ?room }}
 }}"""
 """What the dataset names. A row is read by `NameDirectory.of`."""
+VALUELESS = (f"<{DESIRED_STATE}>",)
+"""Predicates of which it takes the subjects only."""
 
 
 @dataclass(frozen=True)

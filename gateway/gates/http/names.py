@@ -67,7 +67,7 @@ class NameRequests:
     async def directory(self, caller: Caller) -> NameDirectory:
         """What can be named now, whatever graphs the operator may read."""
         from lamplighter.adapters.mapping.dataset_rules import QUERY as RULES
-        from lamplighter.gateway.devices.directory import QUERY, NameDirectory
+        from lamplighter.gateway.devices.directory import QUERY, VALUELESS, NameDirectory
         from lamplighter.gateway.devices.ruled import names_of_files, names_of_rows
 
         everything, base = replace(caller, access=FULL), self._runner.settings.gateway.base_iri
@@ -78,7 +78,7 @@ class NameRequests:
             ruled = [*names_of_rows(rules, base), *names_of_files(self._mapping, base)]
             return NameDirectory.of(rows, base, ruled)
 
-        return await self._kept.get(everything, (QUERY, RULES), make, beside=(base, files))
+        return await self._kept.get(everything, (QUERY, RULES), make, beside=(base, files), valueless=VALUELESS)
 
 
 def _stamps(folder: Path) -> _Files:
