@@ -133,7 +133,11 @@ async def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(tmp_path
             head = f"POST /query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
             writer.write(head.encode() + b"Content-Type: application/sparql-query\r\n\r\n" + body)
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-            assert len(forks()) == 1
+
+            async def only_the_reader() -> bool:
+                return len(forks()) == 1
+
+            await until(only_the_reader, "the end of the fork that tried the update")
             writer.transport.abort()
             await until(no_forks, "the end of the reader")
 
