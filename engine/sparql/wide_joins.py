@@ -97,6 +97,8 @@ def _most_joins(text: str) -> int:
         group = open_[-1]
         if token.kind == "sign" and token.text in ("{", "[", "("):
             content = bracket_content(token, before, group.content, values, clause)
+            if clause and content == "members":
+                content = "expression"  # a projection or a modifier joins nothing
             if content == "members":
                 group.joins += 2
             open_.append(_Group(content, apart=before is not None and before.is_word(*_NOT_JOINED)))

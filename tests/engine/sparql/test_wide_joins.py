@@ -180,7 +180,7 @@ def test_a_list_is_found_behind_any_bracket(pattern: str) -> None:
 def test_expressions_side_by_side_are_no_lists() -> None:
     columns = " ".join(f"(STR(?s) IN (1, 2, {number}) AS ?c{number})" for number in range(40))
     modifiers = f"GROUP BY ?s HAVING (?s > 1) (?s < 2) ORDER BY (?s) ({' + '.join(['?s'] * 40)})"
-    bounded_joins(f"SELECT {columns} {{ ?s ?p ?o }} {modifiers}")
+    bounded_joins(f"SELECT ?s {columns} {{ ?s ?p ?o }} {modifiers}")
 
 
 @pytest.mark.parametrize("kind", APART)
