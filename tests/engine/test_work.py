@@ -8,6 +8,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from decimal import Decimal
 
 import pytest
@@ -105,6 +106,14 @@ def test_where_others_wait_for_a_commit_all_its_plans_have_two_fifths_together()
         assert done == count
         little = Meter(work)
         little.take(2 * SLICE - 1)  # it is not what the others are ended for
+
+
+@pytest.mark.parametrize("ends_costly", [False, True])
+def test_who_ends_what_is_costly_has_others_wait_for_a_commit(ends_costly: bool) -> None:
+    with Engine(evaluation_ms_max=100, ends_costly=ends_costly) as engine:
+        engine.work.begin(quads=1)
+        with pytest.raises(TooMuchWork) if ends_costly else nullcontext():
+            Meter(engine.work).take(50 * UNITS_PER_MS)
 
 
 def test_all_plans_together_may_take_so_much_for_one_commit() -> None:
